@@ -1,0 +1,42 @@
+# make setup       an environment in .venv with everything that tests and quickstart need
+# make quickstart  build a small corpus, train informer_mt_tiny, translate, score
+# make test        the whole test suite
+# make check       lint, types, docstrings
+# make benchmark   encoder speed against stock fairseq layers
+#
+# PYTHON=python3.12 make setup   chooses the interpreter; VENV=folder another place for the environment.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.informer-fairseq-installed
+
+.PHONY: setup quickstart test check format benchmark clean
+
+setup: $(STAMP)
+
+$(STAMP): setup.py install.sh
+	PYTHON="$(PYTHON)" VENV="$(VENV)" bash install.sh
+	touch $@
+
+quickstart: $(STAMP)
+	PYTHON="$(abspath $(BIN))/python" bash examples/quickstart/run.sh
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(STAMP)
+	$(BIN)/python benchmarks/encoder_speed.py
+
+clean:
+	rm -rf $(VENV) work build *.egg-info

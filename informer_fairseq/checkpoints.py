@@ -1,0 +1,60 @@
+"""What does not fit between a checkpoint and a model, told in one line."""
+
+from typing import Any, Dict, Optional
+
+import torch
+import torch.nn as nn
+
+from informer_fairseq.errors import InputError
+
+_EMBEDDINGS = {
+    "encoder.embed_tokens.weight": "source",
+    "decoder.embed_tokens.weight": "target",
+    "decoder.output_projection.weight": "target",
+}
+
+
+def check_state_dict(model: nn.Module, state_dict: Dict[str, torch.Tensor]) -> None:
+    """Compares a checkpoint's weights with the model's before they are loaded.
+
+    Missing and unexpected names are left to ``load_state_dict``, which upgrades old names first.
+
+    Raises:
+        InputError: dictionaries of another size, another n, r or pool, or any other shape that differs.
+    """
+    own = model.state_dict()
+    _check_dictionaries(own, state_dict)
+    _check_lengths(own.get("encoder.length_version"), state_dict.get("encoder.length_version"))
+    differing = [name for name in own if name in state_dict and own[name].shape != state_dict[name].shape]
+    if differing:
+        name = differing[0]
+        others = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+        raise InputError(
+            f"the checkpoint's {name} is {_shape(state_dict[name])}, this model's is {_shape(own[name])}{others}: "
+            "build the model with the flags the checkpoint was trained with"
+        )
+
+
+def _check_dictionaries(own: Dict[str, torch.Tensor], state_dict: Dict[str, torch.Tensor]) -> None:
+    for name, side in _EMBEDDINGS.items():
+        if name in own and name in state_dict and own[name].size(0) != state_dict[name].size(0):
+            raise InputError(
+                f"the checkpoint's {side} dictionary has {state_dict[name].size(0)} types, the data's has "
+                f"{own[name].size(0)}: use the data-bin it was trained on, or binarize with its dict files"
+            )
+
+
+def _check_lengths(own: Optional[torch.Tensor], loaded: Optional[torch.Tensor]) -> None:
+    if own is None or loaded is None or own.tolist() == loaded.tolist():
+        return
+    names = ("--encoder-fixed-length", "--encoder-reduced-length", "--encoder-pool-size")
+    pairs = zip(names, loaded.tolist(), own.tolist())
+    differing = ", ".join(f"{name} {theirs}, not {ours}" for name, theirs, ours in pairs if theirs != ours)
+    raise InputError(
+        f"the checkpoint was trained with {differing}: its weights belong to those positions; keep its value, or train "
+        "a new model"
+    )
+
+
+def _shape(tensor: Any) -> str:
+    return " x ".join(str(size) for size in tensor.shape) or "a scalar"

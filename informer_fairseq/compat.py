@@ -1,0 +1,180 @@
+"""The only file that knows versions of fairseq and torch.
+
+Every repair names a defect, tests whether it is there, and does nothing where it is not. Each may be applied twice.
+"""
+
+import argparse
+import functools
+import importlib.util
+import io
+import pickle
+import re
+import sys
+from typing import Any, Callable, List, Optional, Sequence, Type
+
+import numpy as np
+import torch
+import torch.nn as nn
+from fairseq import checkpoint_utils, options
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+from informer_fairseq.errors import InputError
+
+
+def apply_repairs() -> None:
+    """Applies every repair whose defect is present."""
+    allow_checkpoint_classes()
+    tell_unreadable_checkpoints()
+    free_bf16_from_tpu()
+
+
+# --- Defect 1: torch >= 2.6 unpickles with weights_only=True and refuses the classes of every fairseq checkpoint. ---
+
+
+def checkpoint_classes() -> List[Any]:
+    """The classes a fairseq checkpoint holds beside tensors and plain containers; all of them are data.
+
+    ``argparse.Namespace`` holds the flags; numpy's scalars and arrays come from metrics such as BLEU counts.
+    """
+    make_scalar, make_array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]  # numpy moves them about
+    dtypes = [type(np.dtype(kind)) for kind in ("float64", "float32", "int64", "int32", "bool")]
+    return [argparse.Namespace, np.ndarray, np.dtype, make_scalar, make_array, *dtypes]
+
+
+def allow_checkpoint_classes() -> None:
+    """Lets ``torch.load`` read fairseq's checkpoints while it goes on to refuse all other classes."""
+    if _loads(argparse.Namespace(arch="informer_mt")) and _loads(np.float64(1.0)) and _loads(np.zeros(1)):
+        return
+    torch.serialization.add_safe_globals(checkpoint_classes())
+
+
+def _loads(value: Any) -> bool:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    try:
+        torch.load(buffer, weights_only=True)
+    except pickle.UnpicklingError:
+        return False
+    return True
+
+
+# --- Defect 2: fairseq passes on torch's page-long advice to switch the protection off, or a bare zip error. ---
+
+
+def tell_unreadable_checkpoints() -> None:
+    """Lets fairseq say in one line that a checkpoint is damaged, or holds what no fairseq checkpoint holds."""
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    if getattr(load, "tells_in_one_line", False):
+        return
+
+    @functools.wraps(load)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+        return read_checkpoint(path, lambda: load(path, *args, **kwargs))
+
+    load_checkpoint_to_cpu.tells_in_one_line = True  # type: ignore[attr-defined]
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+
+
+def read_checkpoint(path: str, read: Optional[Callable[[], Any]] = None) -> Any:
+    """Reads a checkpoint to the CPU without running code that it may contain.
+
+    Args:
+        path: the file.
+        read: how to read it; ``torch.load`` with ``weights_only=True`` by default.
+
+    Raises:
+        InputError: the file is damaged, or its pickle names a class that no fairseq checkpoint holds.
+    """
+    try:
+        if read is None:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        return read()
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
+        if named is None:
+            raise InputError(
+                f"{path} is not a readable checkpoint ({_first_line(error)}): use an earlier one, or copy it again"
+            ) from None
+        raise InputError(
+            f"{path} is refused: its pickle holds {named.group(1)}, which no fairseq checkpoint needs and which could "
+            "run code; load only files you trust, and ask their author for a checkpoint with weights and flags alone"
+        ) from None
+    except (EOFError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
+            raise
+        raise InputError(
+            f"{path} is damaged or incomplete ({_first_line(error)}): use an earlier checkpoint, or copy it again"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120].rstrip(". ")
+
+
+# --- Defect 3: --bf16 switches --tpu on, and every other device fails for want of torch_xla. ---
+
+
+def free_bf16_from_tpu() -> None:
+    """Lets ``--bf16`` run on CPU and GPU: it stands for a TPU only where torch_xla is installed or ``--tpu`` given."""
+    parse = options.parse_args_and_arch
+    if getattr(parse, "bf16_without_tpu", False) or not _bf16_implies_tpu(parse):
+        return
+
+    @functools.wraps(parse)
+    def parse_args_and_arch(
+        parser: argparse.ArgumentParser, input_args: Optional[Sequence[str]] = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        parsed = parse(parser, input_args, *args, **kwargs)
+        flags = parsed[0] if isinstance(parsed, tuple) else parsed
+        asked = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
+        if flags.bf16 and not asked and importlib.util.find_spec("torch_xla") is None:
+            flags.tpu = False
+        return parsed
+
+    parse_args_and_arch.bf16_without_tpu = True  # type: ignore[attr-defined]
+    options.parse_args_and_arch = parse_args_and_arch
+
+
+def _bf16_implies_tpu(parse: Callable[..., Any]) -> bool:
+    parser = argparse.ArgumentParser()
+    for flag in ("--bf16", "--fp16"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--batch-size")
+    return bool(parse(parser, ["--bf16"]).tpu)
+
+
+# --- Defect 4: fairseq 0.12.2 from PyPI runs a fused stock layer in eval mode and never calls overridden parts. ---
+
+HAS_FUSED_ENCODER_LAYER = "_load_from_state_dict" in vars(TransformerEncoderLayerBase)
+
+
+def without_fused_encoder_layer(layer_class: Type[nn.Module]) -> Type[nn.Module]:
+    """Class decorator: keeps a subclass of fairseq's encoder layer off the fused path of fairseq 0.12.2.
+
+    There, ``load_state_dict`` sets ``load_to_BT``, after which evaluation bypasses ``forward``'s attention and
+    feed-forward; each layer also carries eight parameters that get no gradient, and demands keys of stock layers.
+    """
+    if not HAS_FUSED_ENCODER_LAYER:
+        return layer_class
+    initialize = layer_class.__init__
+
+    @functools.wraps(initialize)
+    def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        initialize(self, *args, **kwargs)
+        for name in ("in_proj", "out_proj", "fc1", "fc2"):
+            delattr(self, f"{name}_weight")
+            delattr(self, f"{name}_bias")
+        self.can_use_fastpath = False
+
+    layer_class.__init__ = __init__  # type: ignore[method-assign]
+    layer_class._load_from_state_dict = nn.Module._load_from_state_dict  # type: ignore[method-assign]
+    return layer_class
+
+
+def absent_linear() -> Optional[nn.Module]:
+    """What to give fairseq's encoder layer in place of ``fc1`` and ``fc2`` while it is built: None.
+
+    fairseq 0.12.2 reads their shapes in its constructor; there it gets a linear map without memory.
+    """
+    return nn.Linear(1, 1, device="meta") if HAS_FUSED_ENCODER_LAYER else None

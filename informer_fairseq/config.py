@@ -1,0 +1,208 @@
+"""The encoders' flags: one dataclass for names, types and help, presets for the architectures, checks across fields."""
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq import utils
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from informer_fairseq.errors import InputError
+
+TOKEN_MIXERS = ("full", "low-rank", "convolution")
+CHANNEL_MIXERS = ("feed-forward", "information-organization")
+SHARING_MODES = ("none", "kv", "layer")
+ENCODER_ACTIVATIONS = ("leaky_relu", *utils.get_available_activation_fns())
+
+
+@dataclass
+class EfficientEncoderConfig(FairseqDataclass):
+    """Flags of the efficient encoders. Defaults are the architecture's and are set by :func:`set_encoder_defaults`."""
+
+    encoder_token_mixer: Optional[ChoiceEnum(TOKEN_MIXERS)] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={
+            "help": "how encoder positions exchange information: full self-attention, low-rank (Linformer), or "
+            "convolution (strided convolution and max-pooling of keys and values); default: the architecture's"
+        },
+    )
+    encoder_channel_mixer: Optional[ChoiceEnum(CHANNEL_MIXERS)] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={"help": "what follows the token mixer in an encoder layer; default: the architecture's"},
+    )
+    encoder_fixed_length: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "n, the largest number of source positions, </s> included (default: 200); weights have n columns, "
+            "so it is fixed for the life of a checkpoint. --max-source-positions can only lower the limit"
+        },
+    )
+    encoder_reduced_length: Optional[int] = field(
+        default=None,
+        metadata={"help": "r, the number of slots (low-rank) or convolution windows that n is reduced to (default: 8)"},
+    )
+    encoder_pool_size: Optional[int] = field(
+        default=None,
+        metadata={"help": "windows max-pooled into one slot, convolution only (default: 2); must divide r"},
+    )
+    encoder_projection_sharing: Optional[ChoiceEnum(SHARING_MODES)] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={
+            "help": "who shares the projection over positions: none (keys and values of each layer have their own), "
+            "kv (one a layer), layer (one for all layers, the paper's); default: layer"
+        },
+    )
+    encoder_activation_fn: Optional[ChoiceEnum(ENCODER_ACTIVATIONS)] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={
+            "help": "activation of the encoder's feed-forward; default: --activation-fn where given, else leaky_relu"
+        },
+    )
+
+
+def set_encoder_defaults(args: Namespace, *, token_mixer: str, channel_mixer: str) -> None:
+    """Fills in what the user left open, then checks the whole.
+
+    Only flags that the chosen mixers read get a default: a flag that is set although nothing reads it was given by the
+    user and is refused by :func:`check_encoder_flags`.
+
+    Args:
+        args: parsed flags, changed in place; an absent attribute and None both mean "not given".
+        token_mixer: the architecture's token mixer.
+        channel_mixer: the architecture's channel mixer.
+
+    Raises:
+        InputError: the flags do not fit together.
+    """
+    _default(args, "encoder_token_mixer", token_mixer)
+    _default(args, "encoder_channel_mixer", channel_mixer)
+    if args.encoder_channel_mixer == "feed-forward":
+        _default(args, "encoder_activation_fn", _given(args, "activation_fn") or "leaky_relu")
+    if is_position_bound(args.encoder_token_mixer, args.encoder_channel_mixer):
+        _default(args, "encoder_fixed_length", 200)
+    if args.encoder_token_mixer != "full":
+        _default(args, "encoder_reduced_length", 8)
+        _default(args, "encoder_projection_sharing", "layer")
+    if args.encoder_token_mixer == "convolution":
+        _default(args, "encoder_pool_size", 2)
+
+
+def set_tiny_sizes(args: Namespace) -> None:
+    """The ``_tiny`` sizes: 4+4 layers, width 128, feed-forward 256, 4 heads."""
+    for side in ("encoder", "decoder"):
+        _default(args, f"{side}_layers", 4)
+        _default(args, f"{side}_embed_dim", 128)
+        _default(args, f"{side}_ffn_embed_dim", 256)
+        _default(args, f"{side}_attention_heads", 4)
+
+
+def is_position_bound(token_mixer: str, channel_mixer: str) -> bool:
+    """Whether the encoder has weights for each position, and with them a largest source length n."""
+    return token_mixer != "full" or channel_mixer != "feed-forward"
+
+
+def check_encoder_flags(args: Namespace) -> None:
+    """Checks the encoder's flags against each other, before any data is read or memory taken.
+
+    Args:
+        args: flags with the architecture's defaults filled in.
+
+    Raises:
+        InputError: a value does not fit; the message names it, the limit and the way out.
+    """
+    token_mixer, channel_mixer = args.encoder_token_mixer, args.encoder_channel_mixer
+    _check_choice("--encoder-token-mixer", token_mixer, TOKEN_MIXERS)
+    _check_choice("--encoder-channel-mixer", channel_mixer, CHANNEL_MIXERS)
+    if channel_mixer == "feed-forward":
+        _check_choice("--encoder-activation-fn", args.encoder_activation_fn, ENCODER_ACTIVATIONS)
+    width, heads = args.encoder_embed_dim, args.encoder_attention_heads
+    if heads < 1 or width % heads != 0:
+        raise InputError(
+            f"--encoder-embed-dim {width} is not divisible by --encoder-attention-heads {heads}: "
+            "choose a number of heads that divides the width"
+        )
+    _check_unread_flags(args)
+    if is_position_bound(token_mixer, channel_mixer):
+        _check_stock_flags(args)
+        if args.encoder_fixed_length < 1:
+            raise InputError(f"--encoder-fixed-length {args.encoder_fixed_length} is below 1: give a length of 1 or more")
+    if channel_mixer == "information-organization" and (width // heads) % 2 != 0:
+        raise InputError(
+            f"--encoder-channel-mixer information-organization pools a head's features in pairs, but the head width "
+            f"is {width // heads} (--encoder-embed-dim {width} by --encoder-attention-heads {heads}): choose an even one"
+        )
+    if token_mixer != "full":
+        _check_lengths(args)
+
+
+def _check_lengths(args: Namespace) -> None:
+    n, r = args.encoder_fixed_length, args.encoder_reduced_length
+    _check_choice("--encoder-projection-sharing", args.encoder_projection_sharing, SHARING_MODES)
+    if not 1 <= r <= n:
+        raise InputError(
+            f"--encoder-reduced-length {r} is not between 1 and --encoder-fixed-length {n}: choose a smaller r or larger n"
+        )
+    if args.encoder_token_mixer != "convolution":
+        return
+    if n % r != 0:
+        lower, upper = n - n % r, n + r - n % r
+        raise InputError(
+            f"--encoder-fixed-length {n} is not divisible by --encoder-reduced-length {r} (the convolution's stride is "
+            f"n / r): choose n = {lower} or {upper}, or another r"
+        )
+    pool = args.encoder_pool_size
+    if pool < 1 or r % pool != 0:
+        raise InputError(
+            f"--encoder-reduced-length {r} is not divisible by --encoder-pool-size {pool}: choose a pool that divides r"
+        )
+
+
+def _check_unread_flags(args: Namespace) -> None:
+    """Refuses flags that the chosen mixers would ignore."""
+    token_mixer, channel_mixer = args.encoder_token_mixer, args.encoder_channel_mixer
+    unread = []
+    if channel_mixer != "feed-forward":
+        unread.append("encoder_activation_fn")
+    if not is_position_bound(token_mixer, channel_mixer):
+        unread.append("encoder_fixed_length")
+    if token_mixer == "full":
+        unread += ["encoder_reduced_length", "encoder_projection_sharing"]
+    if token_mixer != "convolution":
+        unread.append("encoder_pool_size")
+    for name in unread:
+        if _given(args, name) is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} {_given(args, name)} has no effect with --encoder-token-mixer {token_mixer} "
+                f"and --encoder-channel-mixer {channel_mixer}: drop it, or choose a mixer that reads it"
+            )
+
+
+def _check_stock_flags(args: Namespace) -> None:
+    """Refuses stock flags that cannot reach weights over positions."""
+    way_out = "drop the flag, or use --encoder-token-mixer full --encoder-channel-mixer feed-forward"
+    for name in ("quant_noise_pq", "quant_noise_scalar"):
+        if (_given(args, name) or 0) > 0:
+            raise InputError(
+                f"--{name.replace('_', '-')} {_given(args, name)} cannot be combined with --encoder-token-mixer "
+                f"{args.encoder_token_mixer} and --encoder-channel-mixer {args.encoder_channel_mixer}: fairseq's "
+                f"quantization noise reaches Linear, Embedding and Conv2d modules, not weights over positions; {way_out}"
+            )
+    if _given(args, "encoder_xformers_att_config"):
+        raise InputError(
+            "--encoder-xformers-att-config chooses a kernel for full attention and cannot be combined with "
+            f"--encoder-token-mixer {args.encoder_token_mixer}: {way_out}"
+        )
+
+
+def _check_choice(flag: str, value: Any, choices: tuple) -> None:
+    if value not in choices:
+        raise InputError(f"{flag} {value} is not one of {', '.join(choices)}")
+
+
+def _given(args: Namespace, name: str) -> Any:
+    return getattr(args, name, None)
+
+
+def _default(args: Namespace, name: str, value: Any) -> None:
+    if getattr(args, name, None) is None:
+        setattr(args, name, value)

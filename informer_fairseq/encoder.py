@@ -1,0 +1,98 @@
+"""The encoder: fairseq's, with our layers, sentences at the left edge, and a fixed largest length."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+import torch.nn as nn
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import Tensor
+
+from informer_fairseq.config import is_position_bound
+from informer_fairseq.encoder_layer import EfficientEncoderLayer
+from informer_fairseq.padding import check_length, inverse_columns, left_aligning_columns, reorder_columns
+
+
+class EfficientEncoder(TransformerEncoderBase):
+    """fairseq's Transformer encoder over :class:`EfficientEncoderLayer`.
+
+    The output for a sentence depends neither on the other sentences of its batch nor on the padding side: sources are
+    moved to the left edge before the first layer and the outputs moved back behind the last, so that column j of the
+    output still belongs to column j of the source (alignments and unknown-word replacement rely on it).
+
+    Args:
+        cfg: a ``TransformerConfig`` that carries our flags.
+        dictionary: the source dictionary.
+        embed_tokens: the source embedding.
+        return_fc: must be False; kept for fairseq's signature.
+    """
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, return_fc: bool = False):
+        if return_fc:
+            raise ValueError("return_fc is not offered: information organization has no feed-forward result to return")
+        self._shared: Dict[str, nn.Module] = {}  # filled by the first layer that is built
+        super().__init__(cfg, dictionary, embed_tokens)
+        del self._shared  # from here on the layers own what they share
+        self.fixed_length = 0
+        if is_position_bound(cfg.encoder.token_mixer, cfg.encoder.channel_mixer):
+            self.fixed_length = cfg.encoder.fixed_length
+            # n, r and pool travel with the weights: equal shapes do not mean equal lengths (200 / 8 = 100 / 4).
+            # fairseq's moving average leaves alone what has "version" in its name, as these integers need.
+            lengths = [getattr(cfg.encoder, name, None) or 0 for name in ("fixed_length", "reduced_length", "pool_size")]
+            self.register_buffer("length_version", torch.tensor(lengths))
+
+    def build_encoder_layer(self, cfg: Any) -> nn.Module:
+        """One layer, wrapped for activation checkpointing and FSDP as fairseq wraps its own."""
+        layer = EfficientEncoderLayer(cfg, self._shared)
+        if cfg.checkpoint_activations:
+            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+    ) -> Dict[str, List[Tensor]]:
+        """Encodes a batch.
+
+        Args:
+            src_tokens: B x T token indices, padded on either side.
+            src_lengths: B, unused: the padding tells the lengths.
+            return_all_hiddens: also return the embedding's and every layer's output.
+            token_embeddings: B x T x C to use in place of the embedding's look-up.
+
+        Returns:
+            fairseq's encoder output: ``encoder_out`` (T x B x C), ``encoder_padding_mask`` (B x T, True for padding
+            positions), ``encoder_embedding`` (B x T x C), ``encoder_states`` (T x B x C each) in lists.
+
+        Raises:
+            ValueError: T exceeds the fixed length n.
+        """
+        columns: Optional[Tensor] = None
+        if self.fixed_length > 0:
+            check_length(src_tokens.size(1), self.fixed_length)
+            columns = left_aligning_columns(src_tokens.eq(self.padding_idx))
+        if columns is not None:
+            src_tokens = src_tokens.gather(1, columns)
+            if token_embeddings is not None:
+                token_embeddings = reorder_columns(token_embeddings, columns)
+        out = self.forward_scriptable(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+        if columns is not None:
+            back = inverse_columns(columns)
+            for name in ("encoder_out", "encoder_states"):
+                out[name] = [
+                    reorder_columns(state.transpose(0, 1), back).transpose(0, 1) for state in out[name]
+                ]  # T x B x C
+            out["encoder_embedding"] = [reorder_columns(state, back) for state in out["encoder_embedding"]]
+            out["encoder_padding_mask"] = [mask.gather(1, back) for mask in out["encoder_padding_mask"]]
+        # The layers keep batch-first memory; the decoder reads the output once in each of its layers.
+        out["encoder_out"] = [state.contiguous() for state in out["encoder_out"]]
+        return out
+
+    def max_positions(self) -> int:
+        """The largest source length: fairseq's limit, or n where that is smaller."""
+        limit = super().max_positions()
+        return min(limit, self.fixed_length) if self.fixed_length > 0 else limit

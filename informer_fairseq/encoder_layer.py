@@ -1,0 +1,109 @@
+"""One encoder layer: a token mixer and a channel mixer, each with residual connection and layer norm."""
+
+from typing import Any, Dict, Final, Optional
+
+import torch.nn as nn
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor
+
+from informer_fairseq import compat
+from informer_fairseq.builders import build_activation, build_channel_mixer, build_token_mixer
+
+
+@compat.without_fused_encoder_layer
+class EfficientEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer with exchangeable token mixer and channel mixer.
+
+    Post-norm by default as in both papers, pre-norm with ``--encoder-normalize-before``. The full token mixer is
+    fairseq's attention, the feed-forward fairseq's ``fc1`` and ``fc2``; both keep their names in a checkpoint.
+
+    The layer works batch first in memory while its interface stays fairseq's time first: from the second layer of a
+    stack on, the transposition at either end costs nothing.
+
+    Args:
+        cfg: a ``TransformerConfig`` that carries our flags (``cfg.encoder.token_mixer`` and so on).
+        shared: parts that the layers of one encoder have in common; filled by the first layer built.
+    """
+
+    uses_full_attention: Final[bool]
+
+    def __init__(self, cfg: Any, shared: Dict[str, nn.Module]):
+        self._shared = shared  # read by build_self_attention, which the base class calls
+        super().__init__(cfg)
+        del self._shared
+        self.uses_full_attention = cfg.encoder.token_mixer == "full"
+        self.channel_mixer = build_channel_mixer(cfg)
+        if self.channel_mixer is None:
+            self.activation_fn = build_activation(cfg.encoder.activation_fn)
+        else:
+            self.fc1 = self.fc2 = None
+
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
+        """The token mixer, as ``self_attn``."""
+        if cfg.encoder.token_mixer == "full":
+            return super().build_self_attention(embed_dim, cfg)
+        return build_token_mixer(cfg, self._shared)
+
+    def build_fc1(self, input_dim: int, output_dim: int, q_noise: float, qn_block_size: int) -> Optional[nn.Module]:
+        """The feed-forward's first map; None where another channel mixer replaces it."""
+        if self.cfg.encoder.channel_mixer != "feed-forward":
+            return compat.absent_linear()
+        return super().build_fc1(input_dim, output_dim, q_noise, qn_block_size)
+
+    def build_fc2(self, input_dim: int, output_dim: int, q_noise: float, qn_block_size: int) -> Optional[nn.Module]:
+        """The feed-forward's second map; None where another channel mixer replaces it."""
+        if self.cfg.encoder.channel_mixer != "feed-forward":
+            return compat.absent_linear()
+        return super().build_fc2(input_dim, output_dim, q_noise, qn_block_size)
+
+    def forward(
+        self, x: Tensor, encoder_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor] = None
+    ) -> Tensor:
+        """Runs the layer.
+
+        Args:
+            x: T x B x C; for mixers bound to positions, sentences stand at the left edge.
+            encoder_padding_mask: B x T, True for padding positions; None if there are none.
+            attn_mask: T x T, True where attention is forbidden; with full attention only.
+
+        Returns:
+            T x B x C.
+
+        Raises:
+            ValueError: ``attn_mask`` is given although keys are compressed, so that it has no meaning.
+        """
+        x = x.transpose(0, 1).contiguous()  # T x B x C -> B x T x C
+        residual = x
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+        x = self.dropout_module(self.mix_tokens(x, encoder_padding_mask, attn_mask))
+        x = residual + x
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        x = self.dropout_module(self.mix_channels(x, encoder_padding_mask))
+        x = residual + x
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return x.transpose(0, 1)  # B x T x C -> T x B x C
+
+    def mix_tokens(self, x: Tensor, padding_mask: Optional[Tensor], attn_mask: Optional[Tensor]) -> Tensor:
+        """B x T x C -> B x T x C through the token mixer."""
+        x = x.transpose(0, 1)  # B x T x C -> T x B x C, the mixers' interface
+        if self.uses_full_attention:
+            x, _ = self.self_attn(x, x, x, key_padding_mask=padding_mask, need_weights=False, attn_mask=attn_mask)
+        else:
+            if attn_mask is not None:
+                raise ValueError("attn_mask has no meaning over compressed keys: use --encoder-token-mixer full")
+            x = self.self_attn(x, padding_mask)
+        return x.transpose(0, 1)
+
+    def mix_channels(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+        """B x T x C -> B x T x C through information organization or the feed-forward."""
+        if self.channel_mixer is not None:
+            return self.channel_mixer(x.transpose(0, 1), padding_mask).transpose(0, 1)
+        x = self.activation_fn(self.fc1(x))
+        return self.fc2(self.activation_dropout_module(x))

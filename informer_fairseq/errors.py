@@ -1,0 +1,72 @@
+"""Errors a user can mend, told in one line."""
+
+import re
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Iterator, Optional, Type
+
+# fairseq raises a bare Exception with this text for a source or target over the model's limit.
+_FAIRSEQ_OVER_LENGTH = re.compile(r"^Size of sample #\S+ is invalid \(=.*\) since max_positions=")
+
+
+class InputError(ValueError):
+    """The user's flags, files or text do not fit; the message names the value, the limit and the way out."""
+
+
+def one_line_message(error: BaseException) -> Optional[str]:
+    """The one line that tells a user what to mend, or None when ``error`` is a defect and needs its traceback.
+
+    fairseq wraps exceptions in others ("please ensure that the architectures match"), so the chain of causes and
+    contexts is searched for the first of ours. A missing file and a sentence over the model's limit are told in one
+    line too.
+    """
+    for link in _chain(error):
+        if isinstance(link, InputError):
+            return str(link)
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"no such file: {error.filename}; check the path (a data-bin holds dict.LANG.txt beside its .bin files)"
+    if _FAIRSEQ_OVER_LENGTH.match(str(error)):
+        return " ".join(str(error).split())
+    return None
+
+
+def show_errors_in_one_line() -> None:
+    """Lets fairseq's command-line tools end with one line, not a traceback, on errors their user can mend.
+
+    fairseq's commands have no handler of their own. The hook is set only in a process that runs one of them; in any
+    other program an :class:`InputError` stays an ordinary ``ValueError``.
+    """
+    program = _fairseq_program()
+    if program is None or getattr(sys.excepthook, "shows_one_line", False):
+        return
+    previous = sys.excepthook
+
+    def hook(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        message = one_line_message(error)
+        if message is None:
+            previous(kind, error, trace)
+        else:
+            print(f"{program}: error: {message}", file=sys.stderr)
+
+    hook.shows_one_line = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
+
+
+def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _fairseq_program() -> Optional[str]:
+    """``fairseq-train`` and the like when this process runs one, by console script or by ``python -m``."""
+    name = Path(sys.argv[0] if sys.argv else "").name
+    if name.startswith("fairseq-"):
+        return name
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name.startswith("fairseq_cli."):
+        return "fairseq-" + spec.name.rpartition(".")[2].replace("_", "-")
+    return None

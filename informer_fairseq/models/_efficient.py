@@ -1,0 +1,89 @@
+"""What the efficient encoder-decoder models have in common."""
+
+from argparse import Namespace
+from typing import Any, ClassVar, Dict, Optional
+
+import torch
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import ARCH_MODEL_REGISTRY, register_model, register_model_architecture
+from fairseq.models.transformer import TransformerConfig, TransformerModel, base_architecture
+from omegaconf import DictConfig, OmegaConf
+
+from informer_fairseq.checkpoints import check_state_dict
+from informer_fairseq.config import EfficientEncoderConfig, check_encoder_flags, set_encoder_defaults, set_tiny_sizes
+from informer_fairseq.encoder import EfficientEncoder
+
+
+class EfficientTransformerModel(TransformerModel):
+    """fairseq's Transformer with an exchangeable encoder; subclasses are presets of two choices.
+
+    Attributes:
+        token_mixer: the preset for ``--encoder-token-mixer``.
+        channel_mixer: the preset for ``--encoder-channel-mixer``.
+    """
+
+    token_mixer: ClassVar[str] = "full"
+    channel_mixer: ClassVar[str] = "feed-forward"
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Adds fairseq's Transformer flags and ours."""
+        super().add_args(parser)
+        gen_parser_from_dataclass(parser, EfficientEncoderConfig(), delete_default=True)
+
+    @classmethod
+    def set_defaults(cls, args: Namespace) -> None:
+        """Fills in the architecture's defaults and checks the flags; Raises InputError."""
+        set_encoder_defaults(args, token_mixer=cls.token_mixer, channel_mixer=cls.channel_mixer)
+        base_architecture(args)
+        check_encoder_flags(args)
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "EfficientTransformerModel":
+        """Builds the model from parsed flags, or from hydra's configuration (Raises InputError)."""
+        if isinstance(args, DictConfig):
+            # TransformerConfig.from_namespace keeps a Namespace's further fields, but loses a DictConfig's.
+            args = Namespace(**OmegaConf.to_container(args, resolve=True))
+        cls.set_defaults(args)
+        return super().build_model(args, task)
+
+    @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> EfficientEncoder:
+        """Builds the efficient encoder."""
+        return EfficientEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    def load_state_dict(
+        self,
+        state_dict: Dict[str, torch.Tensor],
+        strict: bool = True,
+        model_cfg: Optional[Any] = None,
+        args: Optional[Namespace] = None,
+    ) -> Any:
+        """Loads weights, after telling in one line what does not fit (Raises InputError)."""
+        check_state_dict(self, state_dict)
+        return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
+
+
+def register_with_tiny(name: str) -> Any:
+    """Registers a model class under ``name`` with two architectures: ``name`` and ``name_tiny``.
+
+    fairseq silently returns the first class when a name is registered twice; that is an error here.
+    """
+
+    def register(model: Any) -> Any:
+        if register_model(name)(model) is not model:
+            raise ValueError(f"another model is already registered as {name}: fairseq would use that one")
+
+        @register_model_architecture(name, name)
+        def base(args: Namespace) -> None:
+            model.set_defaults(args)
+
+        @register_model_architecture(name, f"{name}_tiny")
+        def tiny(args: Namespace) -> None:
+            set_tiny_sizes(args)
+            model.set_defaults(args)
+
+        assert ARCH_MODEL_REGISTRY[name] is model
+        return model
+
+    return register
