@@ -44,9 +44,7 @@ constraints="$(mktemp)"
 trap 'rm -f "$constraints"' EXIT
 "$BIN/python" -c 'import torch; print(f"torch=={torch.__version__}")' > "$constraints"
 
-if ! "$BIN/python" -c 'import fairseq' 2>/dev/null; then
-    # Without a wheel for this Python, fairseq is built here, against the torch and numpy that it will run with.
-    "$BIN/python" -m pip install -c "$constraints" "numpy<2" cython wheel "setuptools<81"
-fi
+# Where there is no wheel of fairseq, it is built here, against the torch and numpy that it will run with.
+"$BIN/python" -m pip install -c "$constraints" "numpy<2" cython setuptools wheel
 "$BIN/python" -m pip install -c "$constraints" --no-build-isolation -e ".[dev]"
 "$BIN/python" -c 'import informer_fairseq, fairseq, torch; print(f"fairseq {fairseq.__version__}, torch {torch.__version__}")'

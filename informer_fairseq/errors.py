@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Iterator, Optional, Type
 
-# fairseq raises a bare Exception with this text for a source or target over the model's limit.
-_FAIRSEQ_OVER_LENGTH = re.compile(r"^Size of sample #\S+ is invalid \(=.*\) since max_positions=")
+# What fairseq says in a bare Exception or OSError: a sentence over the model's limit, a checkpoint that is not there.
+_FAIRSEQ_ONE_LINERS = re.compile(r"^(Size of sample #\S+ is invalid \(=.*\) since max_positions=|Model file not found: )")
 
 
 class InputError(ValueError):
@@ -18,15 +18,15 @@ def one_line_message(error: BaseException) -> Optional[str]:
     """The one line that tells a user what to mend, or None when ``error`` is a defect and needs its traceback.
 
     fairseq wraps exceptions in others ("please ensure that the architectures match"), so the chain of causes and
-    contexts is searched for the first of ours. A missing file and a sentence over the model's limit are told in one
-    line too.
+    contexts is searched for the first of ours. Missing files and sentences over the model's limit are told in one line
+    too.
     """
     for link in _chain(error):
         if isinstance(link, InputError):
             return str(link)
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"no such file: {error.filename}; check the path (a data-bin holds dict.LANG.txt beside its .bin files)"
-    if _FAIRSEQ_OVER_LENGTH.match(str(error)):
+    if _FAIRSEQ_ONE_LINERS.match(str(error)):
         return " ".join(str(error).split())
     return None
 

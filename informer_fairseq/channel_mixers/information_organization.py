@@ -66,7 +66,8 @@ class InformationOrganization(nn.Module):
         check_length(length, self.fixed_length)
         taps = length * self.kernel_size
         # T x B x C -> B x d x T x k: the features a step of the convolution sees, for all its input channels
-        patches = x.view(length, batch, self.features, self.kernel_size).permute(1, 2, 0, 3).contiguous()
+        patches = x.view(length, batch, self.features, self.kernel_size).permute(1, 2, 0, 3)
+        patches = patches.clone(memory_format=torch.contiguous_format)  # for T = 1, contiguous() would share memory
         if padding_mask is not None:
             patches = patches.masked_fill_(padding_mask.view(batch, 1, length, 1), 0.0)
         compress = self.compress.weight.view(self.fixed_length, -1)[:, :taps]  # n x n k -> n x T k

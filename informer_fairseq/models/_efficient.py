@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from informer_fairseq.checkpoints import check_state_dict
 from informer_fairseq.config import EfficientEncoderConfig, check_encoder_flags, set_encoder_defaults, set_tiny_sizes
+from informer_fairseq.data_checks import refuse_long_sources_when_loaded
 from informer_fairseq.encoder import EfficientEncoder
 
 
@@ -45,7 +46,11 @@ class EfficientTransformerModel(TransformerModel):
             # TransformerConfig.from_namespace keeps a Namespace's further fields, but loses a DictConfig's.
             args = Namespace(**OmegaConf.to_container(args, resolve=True))
         cls.set_defaults(args)
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        if model.encoder.fixed_length > 0 and not getattr(args, "skip_invalid_size_inputs_valid_test", False):
+            limit = model.encoder.max_positions()
+            refuse_long_sources_when_loaded(task, limit, getattr(args, "train_subset", "train"))
+        return model
 
     @classmethod
     def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> EfficientEncoder:

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from informer_fairseq.channel_mixers.information_organization import InformationOrganization, keep_larger_of_pairs
+from tests.support import references
+
+LENGTHS = (1, 2, 7, 8, 9, 25, 26, 199, 200)
+
+
+def mixer(n=200, width=12, heads=3):
+    return InformationOrganization(fixed_length=n, embed_dim=width, num_heads=heads).double()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_equals_torchs_modules_padded_to_n(length):
+    x, lengths, mask = references.random_input(length, 3, 12)
+    references.assert_equal_with_gradients(mixer(), references.information_organization, x, lengths, mask)
+
+
+def test_time_first_and_batch_first_memory_give_the_same():
+    organize, x = mixer(), torch.randn(9, 2, 12, dtype=torch.float64)
+    batch_first = x.transpose(0, 1).contiguous().transpose(0, 1)
+    assert not batch_first.is_contiguous()
+    torch.testing.assert_close(organize(batch_first), organize(x), rtol=0, atol=1e-12)
+
+
+def test_parameters_of_the_paper():
+    """640,400 = 2 (200 x 200 x 8 + 200) at Table 3's sizes."""
+    organize = InformationOrganization(fixed_length=200, embed_dim=512, num_heads=8)
+    assert sum(parameter.numel() for parameter in organize.parameters()) == 640_400
+
+
+def test_pairs_keep_the_larger_and_the_first_of_equals():
+    x = torch.tensor([[1.0, 5.0, 2.0, -3.0], [4.0, 0.0, 2.0, -1.0]])
+    expected = torch.tensor([[0.0, 5.0, 2.0, 0.0], [4.0, 0.0, 0.0, -1.0]])
+    assert torch.equal(keep_larger_of_pairs(x), expected)
+
+
+def test_refuses_an_odd_head_width():
+    with pytest.raises(ValueError, match="head width 3 .*width 12 by 4 heads.* odd"):
+        mixer(heads=4)
+
+
+def test_refuses_a_longer_source():
+    with pytest.raises(ValueError, match="source of 201 positions .* fixed length 200"):
+        mixer()(torch.zeros(201, 1, 12, dtype=torch.float64))
