@@ -91,10 +91,12 @@ def read_checkpoint(path: str, read: Optional[Callable[[], Any]] = None) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
         return read()
     except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
+        named = re.search(r"GLOBAL (\S+)", str(error))
         if named is None:
+            reason = re.search(r"WeightsUnpickler error: (.*)", str(error))
             raise InputError(
-                f"{path} is not a readable checkpoint ({_first_line(error)}): use an earlier one, or copy it again"
+                f"{path} is not a readable checkpoint ({reason.group(1) if reason else _first_line(error)}): use an "
+                "earlier one, or copy it again"
             ) from None
         raise InputError(
             f"{path} is refused: its pickle holds {named.group(1)}, which no fairseq checkpoint needs and which could "

@@ -1,0 +1,123 @@
+import argparse
+import io
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+from fairseq import checkpoint_utils, options
+
+from informer_fairseq import compat
+from informer_fairseq.errors import InputError
+
+
+class Hostile:
+    """Unpickling it creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def save(value, path):
+    torch.save(value, path)
+    return str(path)
+
+
+def test_what_fairseq_checkpoints_hold_is_read(tmp_path):
+    state = {
+        "args": None,
+        "cfg": {"model": argparse.Namespace(arch="informer_mt")},
+        "model": {"w": torch.ones(2)},
+        "metrics": {"counts": np.array([1, 2]), "bleu": np.float64(3.5), "small": np.float32(1), "n": np.int64(4)},
+        "flags": np.array([True, False]),
+    }
+    loaded = compat.read_checkpoint(save(state, tmp_path / "a.pt"))
+    assert loaded["cfg"]["model"].arch == "informer_mt"
+    assert loaded["metrics"]["counts"].tolist() == [1, 2] and loaded["metrics"]["bleu"] == 3.5
+
+
+@pytest.mark.parametrize("read", [compat.read_checkpoint, checkpoint_utils.load_checkpoint_to_cpu])
+def test_a_pickle_with_anything_else_is_refused_and_not_run(tmp_path, read):
+    trap = tmp_path / "created"
+    path = save({"args": None, "model": {}, "extra": Hostile(str(trap))}, tmp_path / "hostile.pt")
+    with pytest.raises(InputError, match=r"hostile.pt is refused: its pickle holds posix.mkdir") as caught:
+        read(path)
+    assert not trap.exists()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 500])
+def test_a_damaged_checkpoint_is_told_in_one_line(tmp_path, kept):
+    path = tmp_path / "a.pt"
+    save({"model": {"w": torch.ones(200)}}, path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError, match="a.pt is (damaged|not a readable)") as caught:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_other_errors_of_reading_stay_what_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        compat.read_checkpoint(str(tmp_path / "none.pt"))
+    with pytest.raises(RuntimeError, match="another"):
+        compat.read_checkpoint("a.pt", lambda: (_ for _ in ()).throw(RuntimeError("another")))
+
+
+def test_the_process_still_refuses_other_classes():
+    buffer = io.BytesIO()
+    torch.save(Hostile("x"), buffer)
+    buffer.seek(0)
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(buffer)
+
+
+def test_repairs_may_be_applied_twice():
+    before = checkpoint_utils.load_checkpoint_to_cpu, options.parse_args_and_arch
+    compat.apply_repairs()
+    assert (checkpoint_utils.load_checkpoint_to_cpu, options.parse_args_and_arch) == before
+
+
+@pytest.mark.parametrize(("given", "tpu"), [([], False), (["--bf16"], False), (["--bf16", "--tpu"], True)])
+def test_bf16_does_not_imply_a_tpu(given, tpu):
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", "informer_mt_tiny", *given])
+    assert (args.bf16, args.tpu) == ("--bf16" in given, tpu)
+
+
+def test_the_bf16_repair_steps_aside_where_it_is_not_needed(monkeypatch):
+    def repaired_upstream(parser, input_args=None):
+        return argparse.Namespace(bf16=True, tpu=False)
+
+    monkeypatch.setattr(options, "parse_args_and_arch", repaired_upstream)
+    compat.free_bf16_from_tpu()
+    assert options.parse_args_and_arch is repaired_upstream
+
+
+def test_the_fused_layer_is_switched_off_where_there_is_one(monkeypatch):
+    """Upstream 0.12.2's constructor and loader, in miniature."""
+
+    class Upstream(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("in_proj", "out_proj", "fc1", "fc2"):
+                setattr(self, f"{name}_weight", nn.Parameter(torch.zeros(1)))
+                setattr(self, f"{name}_bias", nn.Parameter(torch.zeros(1)))
+            self.can_use_fastpath = True
+
+        def _load_from_state_dict(self, state_dict, *args):
+            raise KeyError("self_attn.q_proj.weight")
+
+    monkeypatch.setattr(compat, "HAS_FUSED_ENCODER_LAYER", True)
+    layer = compat.without_fused_encoder_layer(type("Ours", (Upstream,), {}))()
+    assert list(layer.parameters()) == [] and layer.can_use_fastpath is False
+    layer.load_state_dict({})
+    assert compat.absent_linear().weight.is_meta
+
+    monkeypatch.setattr(compat, "HAS_FUSED_ENCODER_LAYER", False)
+    assert compat.without_fused_encoder_layer(Upstream) is Upstream
+    assert compat.absent_linear() is None

@@ -1,0 +1,43 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from informer_fairseq.data_checks import refuse_long_sources_when_loaded
+from informer_fairseq.errors import InputError
+
+
+def task_with(**sizes):
+    task = SimpleNamespace(datasets={})
+
+    def load_dataset(split, **_):
+        task.datasets[split] = SimpleNamespace(src_sizes=np.array(sizes[split]))
+
+    task.load_dataset = load_dataset
+    return task
+
+
+def test_a_validation_set_with_long_sources_is_refused_when_loaded():
+    task = task_with(train=[99], valid=[3, 12, 11, 2], test=[10])
+    refuse_long_sources_when_loaded(task, 10)
+    task.load_dataset("test", combine=False)
+    task.load_dataset("train", epoch=1)  # fairseq skips these with a warning of its own
+    with pytest.raises(InputError, match=r"valid: 2 of 4 sources exceed .* limit of 10, .* \(line 2\) has 12 positions"):
+        task.load_dataset("valid")
+
+
+def test_an_empty_set_and_other_kinds_of_data_pass():
+    task = task_with(valid=[])
+    refuse_long_sources_when_loaded(task, 10)
+    task.load_dataset("valid")
+    other = SimpleNamespace(datasets={"valid": object()}, load_dataset=lambda split: None)
+    refuse_long_sources_when_loaded(other, 10)
+    other.load_dataset("valid")
+
+
+def test_a_task_is_wrapped_once():
+    task = task_with(valid=[1])
+    refuse_long_sources_when_loaded(task, 10)
+    wrapped = task.load_dataset
+    refuse_long_sources_when_loaded(task, 10)
+    assert task.load_dataset is wrapped
