@@ -3,6 +3,7 @@
 import gzip
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import zlib
@@ -20,7 +21,11 @@ class InputError(ValueError):
 
 
 def run_tool(main: Callable[[Optional[Sequence[str]]], None], argv: Optional[Sequence[str]] = None) -> None:
-    """Runs ``main(argv)`` and turns an expected failure into one line on stderr and exit status 2."""
+    """Runs ``main(argv)`` and turns an expected failure into one line on stderr and exit status 2.
+
+    SIGTERM ends the tool by an exception too, so that what is half written is cleared away.
+    """
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         main(argv)
     except (InputError, OSError) as error:
@@ -28,7 +33,9 @@ def run_tool(main: Callable[[Optional[Sequence[str]]], None], argv: Optional[Seq
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"{Path(sys.argv[0]).name}: interrupted; nothing half-written is left", file=sys.stderr)
-        sys.exit(130)  # 128 + SIGINT, as a shell reports it
+        sys.exit(128 + signal.SIGINT)  # as a shell reports it
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager
@@ -45,9 +52,9 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
-        with os.fdopen(descriptor, mode, **text) as handle:
+        encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
+        with os.fdopen(descriptor, mode, encoding=encoding, newline=newline) as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())

@@ -1,0 +1,309 @@
+#!/usr/bin/env bash
+# IWSLT'15 English-Vietnamese with stock fairseq commands: download, prepare, train, average, translate, score.
+#
+# usage: [NAME=VALUE ...] bash examples/iwslt15_en_vi/run.sh [STAGE ...]
+#
+# Stages: download prepare train average translate score, or all (all). A finished stage is skipped, an interrupted
+# training goes on from its last checkpoint.
+#
+#   ARCH=informer_mt      any architecture of the plugin, or of fairseq, such as transformer
+#   SETTING=paper         paper: Table 3 of the Informer paper; modern: joint BPE, beam 5, averaged checkpoints
+#   SIZE=base             base: 6+6 layers, width 512; tiny: 4+4 layers, width 128
+#   CORPUS=               a folder with train, tst2012 and tst2013 .en and .vi, tokenised; else it is downloaded
+#   WORK=                 what is made goes here (work/iwslt15_en_vi under the repository)
+#   RUN=                  name of the run's folder (the architecture, its size and the seed)
+#   EPOCHS=40 MAX_UPDATE=0 SEED=1 LR= WARMUP= DROPOUT= BATCH_SIZE= MAX_TOKENS= AVERAGE= BEAM=   (by setting and size)
+#   FIXED_LENGTH=200      n of the efficient encoders: source positions, with the end of the sentence
+#   MERGES=8000 BPE_DROPOUT=0 BPE_DROPOUT_COPIES=4 MAX_UNKNOWN_RATE=0.1   of the preparation
+#   GENERATE_BATCH=64     sentences a batch in translation
+#   EXTRA_ARGS=           further options of fairseq-train
+#   CPU=auto              1: no GPU even if there is one
+#   PYTHON=               the Python with fairseq (that of .venv under the repository, else python)
+set -euo pipefail
+
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+ROOT="$(cd "$HERE/../.." && pwd)"
+PAGE="https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi"
+
+fail() {
+    echo "run.sh: error: $*" >&2
+    exit 2
+}
+
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"
+    exit 0
+fi
+
+# ---------------------------------------------------------------------------------------------------------- settings
+ARCH="${ARCH:-informer_mt}"
+SETTING="${SETTING:-paper}"
+SIZE="${SIZE:-base}"
+SEED="${SEED:-1}"
+EPOCHS="${EPOCHS:-40}"
+MAX_UPDATE="${MAX_UPDATE:-0}"
+FIXED_LENGTH="${FIXED_LENGTH:-200}"
+WORK="${WORK:-$ROOT/work/iwslt15_en_vi}"
+OWN_CORPUS="${CORPUS:-}"
+CORPUS="${CORPUS:-$WORK/corpus}"
+if [[ -z "${PYTHON:-}" ]]; then
+    PYTHON=python
+    if [[ -x "$ROOT/.venv/bin/python" ]]; then PYTHON="$ROOT/.venv/bin/python"; fi
+fi
+command -v "$PYTHON" >/dev/null || fail "no Python at '$PYTHON'; run make setup, or set PYTHON"
+
+case "$SIZE" in
+    base) layers=6 width=512 inner=2048 heads=8 ;;
+    tiny) layers=4 width=128 inner=256 heads=4 ;;
+    *) fail "SIZE is '$SIZE'; it is base or tiny" ;;
+esac
+case "$SETTING-$SIZE" in
+    # The paper prints no learning rate; with 8 sentences an update, the usual 5e-4 is too much for the base size.
+    paper-base) lr=2e-4 warmup=8000 ;;
+    paper-tiny) lr=5e-4 warmup=4000 ;;
+    modern-base) lr=5e-4 warmup=4000 dropout=0.3 ;;
+    modern-tiny) lr=2e-3 warmup=1000 dropout=0.1 ;;
+    *) fail "SETTING is '$SETTING'; it is paper or modern" ;;
+esac
+case "$SETTING" in
+    paper) average=0 beam=1 batch=(--batch-size "${BATCH_SIZE:-8}") sharing=() ;;
+    modern) average=5 beam=5 batch=(--max-tokens "${MAX_TOKENS:-4096}") sharing=(--share-all-embeddings) ;;
+esac
+if [[ "$SETTING" == paper && -n "${MAX_TOKENS:-}" ]]; then batch=(--max-tokens "$MAX_TOKENS"); fi
+LR="${LR:-$lr}"
+WARMUP="${WARMUP:-$warmup}"
+DROPOUT="${DROPOUT:-${dropout:-0.1}}"
+AVERAGE="${AVERAGE:-$average}"
+BEAM="${BEAM:-$beam}"
+read -r -a extra <<<"${EXTRA_ARGS:-}"
+
+case "$ARCH" in
+    transformer)
+        name="transformer"
+        if [[ "$SIZE" == tiny ]]; then name="transformer_tiny"; fi
+        architecture=(--arch transformer)
+        for side in encoder decoder; do
+            architecture+=("--$side-layers" "$layers" "--$side-embed-dim" "$width" "--$side-ffn-embed-dim" "$inner")
+            architecture+=("--$side-attention-heads" "$heads")
+        done
+        ;;
+    *informer* | ni_transformer*)
+        name="$ARCH"
+        if [[ "$SIZE" == tiny && "$ARCH" != *_tiny ]]; then name="${ARCH}_tiny"; fi
+        architecture=(--arch "$name")
+        ;;
+    *)
+        [[ "$SIZE" == base ]] || fail "SIZE=$SIZE is for transformer and the plugin's architectures; leave it for $ARCH"
+        name="$ARCH"
+        architecture=(--arch "$name")
+        ;;
+esac
+if [[ "$name" == *informer* ]]; then architecture+=(--encoder-fixed-length "$FIXED_LENGTH"); fi
+
+device=()
+case "${CPU:-auto}" in
+    1) device=(--cpu) ;;
+    0) ;;
+    auto)
+        if ! "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(--cpu); fi
+        ;;
+    *) fail "CPU is '$CPU'; it is 1, 0 or auto" ;;
+esac
+
+PREPARED="$WORK/$SETTING/prepared"
+DATA="$PREPARED/data-bin"
+FOLDER="$WORK/$SETTING/${RUN:-$name-seed$SEED}"
+CHECKPOINTS="$FOLDER/checkpoints"
+
+# ------------------------------------------------------------------------------------------------------------ helpers
+# finished FILE KEY INPUT ...: FILE was made with the settings KEY, and no INPUT is newer.
+finished() {
+    local file="$1" key="$2" input
+    shift 2
+    [[ -f "$file" && -f "$file.made" && "$(cat "$file.made")" == "$key" ]] || return 1
+    for input in "$@"; do
+        if [[ "$input" -nt "$file" ]]; then return 1; fi
+    done
+}
+
+# The checkpoint that translates: the average, or the one with the best validation loss.
+model() {
+    if [[ "$AVERAGE" -gt 0 ]]; then echo "$FOLDER/averaged.pt"; else echo "$CHECKPOINTS/checkpoint_best.pt"; fi
+}
+
+need() {
+    local path
+    for path in "$@"; do
+        [[ -e "$path" ]] || fail "no such file: $path; run the stage before, or all of them"
+    done
+}
+
+check_corpus() {
+    local set language
+    for set in train tst2012 tst2013; do
+        for language in en vi; do
+            if [[ ! -f "$CORPUS/$set.$language" && ! -f "$CORPUS/$set.$language.gz" ]]; then
+                fail "no such file: $CORPUS/$set.$language; a corpus has train, tst2012 and tst2013, each .en and" \
+                    ".vi: add it, or leave CORPUS unset and run the download stage"
+            fi
+        done
+    done
+}
+
+# ------------------------------------------------------------------------------------------------------------- stages
+# fetch FILE LINES [SHA256]: one file of the page, checked before it takes its place.
+fetch() {
+    local file="$1" lines="$2" digest="${3:-}" partial="$CORPUS/.$1.partial" found
+    if [[ -f "$CORPUS/$file" ]]; then return; fi
+    curl --fail --location --silent --show-error --retry 3 --output "$partial" "$PAGE/$file" ||
+        fail "could not fetch $PAGE/$file; fetch it by hand into $CORPUS, or set CORPUS to a folder that has it"
+    found="$(wc -l <"$partial" | tr -d ' ')"
+    [[ "$found" == "$lines" ]] || fail "$PAGE/$file has $found lines, not $lines; cut, or changed: fetch it again"
+    if [[ -n "$digest" ]]; then
+        found="$("$PYTHON" -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' \
+            "$partial")"
+        [[ "$found" == "$digest" ]] || fail "$PAGE/$file has SHA-256 $found, not $digest; the page changed"
+    fi
+    mv "$partial" "$CORPUS/$file"
+    echo "$file: $lines lines${digest:+, checksum right}"
+}
+
+stage_download() {
+    if [[ -n "$OWN_CORPUS" ]]; then
+        echo "CORPUS is set: nothing to download"
+        return
+    fi
+    mkdir -p "$CORPUS"
+    # For the training set only the number of lines is known to us, not a checksum.
+    fetch train.en 133317
+    fetch train.vi 133317
+    fetch tst2012.en 1553 b8fbcd0d4199d41276421d1f7228298df67dd9e2c5c134c2ee8cdf3ec27801e2
+    fetch tst2012.vi 1553 01004078b3f36b0c46e81b65fc6851230b3c823405c76d1d82ef3b786b512ff0
+    fetch tst2013.en 1268 3860ce60bc5b85d96cc2d3d580cf1bc9d62440e939c1b964676d3607c4e8f1df
+    fetch tst2013.vi 1268 29af16842808da2812b8fd4d47fc05d082ba870e60ab7755090ad04b380994cd
+    # The page's own vocabularies, cut by frequency, for comparison; no stage reads them.
+    fetch vocab.en 17191 827ac2c6d51c50014376cefc1d7b6b01c412f227c4dfbc6dbcb0e88891c0b759
+    fetch vocab.vi 7709 383628b92b1dcbce472fa9857724add8b2976c2ed2bbe1d76ea8dca108c3396a
+}
+
+stage_prepare() {
+    check_corpus
+    # The efficient encoders have n positions and the end of the sentence takes one: sources over n - 1 cannot be read.
+    # The paper drops pairs over 200 tokens; here 199 on the source side. Both counts are printed.
+    local source_limit=$((FIXED_LENGTH - 1)) segmentation=(SEGMENTATION=word JOINT=0)
+    if [[ "$SETTING" == modern ]]; then segmentation=(SEGMENTATION=bpe JOINT=1); fi
+    env "${segmentation[@]}" PYTHON="$PYTHON" SRC=en TGT=vi TRAIN="$CORPUS/train" VALID="$CORPUS/tst2012" \
+        TEST="$CORPUS/tst2013" OUT="$PREPARED" TOKENIZED=1 MAX_WORDS="$source_limit 200" \
+        MAX_PIECES="$source_limit 200" MERGES="${MERGES:-8000}" BPE_DROPOUT="${BPE_DROPOUT:-0}" \
+        BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}" MAX_UNKNOWN_RATE="${MAX_UNKNOWN_RATE:-0.1}" STAGE="" FORCE=0 \
+        bash "$ROOT/preprocess/prepare.sh"
+}
+
+stage_train() {
+    need "$DATA/dict.en.txt"
+    mkdir -p "$FOLDER"
+    local options=(--task translation --source-lang en --target-lang vi "${architecture[@]}"
+        ${sharing[@]+"${sharing[@]}"} --dropout "$DROPOUT" "${batch[@]}" --required-batch-size-multiple 1
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)"
+        --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP" --seed "$SEED" ${extra[@]+"${extra[@]}"})
+    # Whatever may not change between the parts of one training, the data included.
+    local settings lengths="EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE"
+    settings="$(printf '%s ' "${options[@]}")data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
+    if [[ -f "$CHECKPOINTS/checkpoint_last.pt" && "$(cat "$FOLDER/train.settings")" != "$settings" ]]; then
+        fail "$FOLDER was trained with other settings or data (train.settings there has them);" \
+            "set RUN to a new name, or remove that folder"
+    fi
+    if [[ -f "$FOLDER/train.done" && "$(cat "$FOLDER/train.done")" == "$lengths" ]]; then
+        echo "$FOLDER: trained before ($lengths)"
+        return
+    fi
+    printf '%s\n' "$settings" >"$FOLDER/train.settings"
+    "$PYTHON" -m fairseq_cli.train "$DATA" --user-dir "$ROOT/informer_fairseq" "${options[@]}" \
+        --max-epoch "$EPOCHS" --max-update "$MAX_UPDATE" --save-dir "$CHECKPOINTS" \
+        --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --log-interval 100 --log-file "$FOLDER/train.log" \
+        ${device[@]+"${device[@]}"}
+    printf '%s\n' "$lengths" >"$FOLDER/train.done"
+}
+
+stage_average() {
+    if [[ "$AVERAGE" -le 0 ]]; then
+        echo "AVERAGE=0: checkpoint_best.pt translates"
+        return
+    fi
+    need "$CHECKPOINTS/checkpoint_last.pt"
+    local inputs=() number file
+    while read -r number; do
+        inputs+=("$CHECKPOINTS/checkpoint$number.pt")
+    done < <(
+        for file in "$CHECKPOINTS"/checkpoint[0-9]*.pt; do
+            file="${file##*/checkpoint}"
+            if [[ "$file" =~ ^[0-9]+\.pt$ ]]; then echo "${file%.pt}"; fi
+        done | sort -n | tail -n "$AVERAGE"
+    )
+    # A training stopped within its first epoch has no checkpoint of a whole epoch.
+    if [[ "${#inputs[@]}" == 0 ]]; then inputs=("$CHECKPOINTS/checkpoint_last.pt"); fi
+    if finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}"; then
+        echo "$FOLDER/averaged.pt: made before"
+        return
+    fi
+    echo "averaging ${inputs[*]##*/}"
+    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m informer_fairseq.average_checkpoints \
+        --inputs "${inputs[@]}" --output "$FOLDER/averaged.pt"
+    printf '%s\n' "${inputs[*]}" >"$FOLDER/averaged.pt.made"
+}
+
+# translate SUBSET NAME: one set, with as many hypotheses as source lines or an error.
+translate() {
+    local subset="$1" output="$FOLDER/$2" path key
+    path="$(model)"
+    need "$path"
+    key="$path beam $BEAM"
+    if finished "$output.tokenised.vi" "$key" "$path" "$PREPARED/clean/$subset.en"; then
+        echo "$output.tokenised.vi: translated before"
+        return
+    fi
+    # fairseq prints its whole configuration as a log line; LOGLEVEL=INFO brings it back.
+    LOGLEVEL="${LOGLEVEL:-WARNING}" "$PYTHON" -m fairseq_cli.generate "$DATA" \
+        --user-dir "$ROOT/informer_fairseq" --path "$path" --source-lang en --target-lang vi --gen-subset "$subset" --beam "$BEAM" --nbest 1 \
+        --batch-size "${GENERATE_BATCH:-64}" --required-batch-size-multiple 1 ${device[@]+"${device[@]}"} \
+        >"$output.generate.partial"
+    mv "$output.generate.partial" "$output.generate"
+    local collect=("$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate"
+        --source "$PREPARED/clean/$subset.en" --model "$PREPARED/segmented/model")
+    "${collect[@]}" --detokenize vi --output "$output.vi"
+    "${collect[@]}" --output "$output.tokenised.vi"
+    printf '%s\n' "$key" >"$output.tokenised.vi.made"
+}
+
+stage_translate() {
+    need "$DATA/dict.en.txt"
+    translate valid tst2012
+    translate test tst2013
+}
+
+stage_score() {
+    local key set sets=()
+    for set in tst2012 tst2013; do need "$FOLDER/$set.tokenised.vi"; done
+    key="$name $SETTING seed $SEED, $(basename "$(model)"), beam $BEAM"
+    if finished "$FOLDER/scores.txt" "$key" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
+        cat "$FOLDER/scores.txt"
+        return
+    fi
+    sets=(--set tst2012 "$FOLDER/tst2012.tokenised.vi" "$PREPARED/clean/valid.vi")
+    sets+=(--set tst2013 "$FOLDER/tst2013.tokenised.vi" "$PREPARED/clean/test.vi")
+    "$PYTHON" "$HERE/score.py" --title "$key" --log "$FOLDER/train.log" "${sets[@]}" --output "$FOLDER/scores.txt"
+    printf '%s\n' "$key" >"$FOLDER/scores.txt.made"
+}
+
+# --------------------------------------------------------------------------------------------------------------- main
+all=(download prepare train average translate score)
+stages=("$@")
+if [[ "${#stages[@]}" == 0 || "${stages[0]}" == all ]]; then stages=("${all[@]}"); fi
+for stage in "${stages[@]}"; do
+    [[ " ${all[*]} " == *" $stage "* ]] || fail "no stage '$stage'; the stages are ${all[*]}, or all"
+done
+if [[ -n "$OWN_CORPUS" ]]; then check_corpus; fi
+for stage in "${stages[@]}"; do
+    echo "=== $stage"
+    "stage_$stage"
+done
