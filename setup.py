@@ -6,7 +6,9 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
-VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "informer_fairseq/__init__.py").read_text("utf-8"), re.M).group(1)
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "informer_fairseq/__init__.py").read_text("utf-8"), re.M).group(
+    1
+)
 
 # fairseq is no longer released; these two are its last state, made installable. The first is a binary wheel (no
 # compiler needed) for these Pythons only, the second is the same code as source and builds everywhere else.

@@ -78,10 +78,10 @@ def multiply_adds_per_token(layers: nn.ModuleList, x: Tensor) -> float:
     return counter.get_total_flops() / 2 / (x.size(0) * x.size(1))
 
 
-def seconds(run: Callable[[], None]) -> float:
+def seconds(run: Callable[..., None], *args: Any) -> float:
     """Wall-clock seconds of one call."""
     start = time.perf_counter()
-    run()
+    run(*args)
     return time.perf_counter() - start
 
 
@@ -95,7 +95,7 @@ def measure(shape: Tuple[int, int], archs: Sequence[str], rounds: int, layers: i
     times: Dict[str, List[float]] = {arch: [] for arch in stacks}
     for number in range(rounds + 1):
         for arch, stack in stacks.items():
-            spent = seconds(lambda: training_pass(stack, x, gradient))
+            spent = seconds(training_pass, stack, x, gradient)
             if number > 0:  # the first round warms up
                 times[arch].append(spent)
     macs = {arch: multiply_adds_per_token(stack, x) for arch, stack in stacks.items()}
@@ -150,7 +150,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             verdict = "" if floor is None else f"{floor:.2f} {'held' if row['speedup'] >= floor else 'MISSED'}"
             low, high = row["speedup_range"]
             print(
-                f"| ({length}, {batch}) | {row['arch']} | {row['milliseconds']:.0f} | {row['stock_milliseconds']:.0f} | "
+                f"| ({length}, {batch}) | {row['arch']} | {row['milliseconds']:.0f} | "
+                f"{row['stock_milliseconds']:.0f} | "
                 f"{row['speedup']:.2f} | {low:.2f}-{high:.2f} | {row['ideal_speedup']:.2f} | "
                 f"{row['multiply_adds_per_token'] / 1e6:.2f} | {verdict} |",
                 flush=True,

@@ -40,7 +40,7 @@ def build_token_mixer(cfg: Any, shared: Dict[str, nn.Module]) -> ReducedSelfAtte
         projection = shared["projection"]
     else:
         projection = build_projection(cfg)
-    mixer = LowRankSelfAttention if encoder.token_mixer == "low-rank" else ConvolutionalSelfAttention
+    mixer: Any = LowRankSelfAttention if encoder.token_mixer == "low-rank" else ConvolutionalSelfAttention
     return mixer(
         embed_dim=encoder.embed_dim,
         num_heads=encoder.attention_heads,

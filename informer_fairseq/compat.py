@@ -167,7 +167,7 @@ def without_fused_encoder_layer(layer_class: Type[nn.Module]) -> Type[nn.Module]
         for name in ("in_proj", "out_proj", "fc1", "fc2"):
             delattr(self, f"{name}_weight")
             delattr(self, f"{name}_bias")
-        self.can_use_fastpath = False
+        self.can_use_fastpath = False  # type: ignore[assignment]
 
     layer_class.__init__ = __init__  # type: ignore[method-assign]
     layer_class._load_from_state_dict = nn.Module._load_from_state_dict  # type: ignore[method-assign]

@@ -125,11 +125,13 @@ def check_encoder_flags(args: Namespace) -> None:
     if is_position_bound(token_mixer, channel_mixer):
         _check_stock_flags(args)
         if args.encoder_fixed_length < 1:
-            raise InputError(f"--encoder-fixed-length {args.encoder_fixed_length} is below 1: give a length of 1 or more")
+            raise InputError(
+                f"--encoder-fixed-length {args.encoder_fixed_length} is below 1: give a length of 1 or more"
+            )
     if channel_mixer == "information-organization" and (width // heads) % 2 != 0:
         raise InputError(
-            f"--encoder-channel-mixer information-organization pools a head's features in pairs, but the head width "
-            f"is {width // heads} (--encoder-embed-dim {width} by --encoder-attention-heads {heads}): choose an even one"
+            "--encoder-channel-mixer information-organization pools a head's features in pairs, but the head width is "
+            f"{width // heads} (--encoder-embed-dim {width} by --encoder-attention-heads {heads}): choose an even one"
         )
     if token_mixer != "full":
         _check_lengths(args)
@@ -140,7 +142,8 @@ def _check_lengths(args: Namespace) -> None:
     _check_choice("--encoder-projection-sharing", args.encoder_projection_sharing, SHARING_MODES)
     if not 1 <= r <= n:
         raise InputError(
-            f"--encoder-reduced-length {r} is not between 1 and --encoder-fixed-length {n}: choose a smaller r or larger n"
+            f"--encoder-reduced-length {r} is not between 1 and --encoder-fixed-length {n}: choose a smaller r or a "
+            "larger n"
         )
     if args.encoder_token_mixer != "convolution":
         return
@@ -172,8 +175,8 @@ def _check_unread_flags(args: Namespace) -> None:
     for name in unread:
         if _given(args, name) is not None:
             raise InputError(
-                f"--{name.replace('_', '-')} {_given(args, name)} has no effect with --encoder-token-mixer {token_mixer} "
-                f"and --encoder-channel-mixer {channel_mixer}: drop it, or choose a mixer that reads it"
+                f"--{name.replace('_', '-')} {_given(args, name)} has no effect with --encoder-token-mixer "
+                f"{token_mixer} and --encoder-channel-mixer {channel_mixer}: drop it, or choose a mixer that reads it"
             )
 
 
@@ -185,7 +188,8 @@ def _check_stock_flags(args: Namespace) -> None:
             raise InputError(
                 f"--{name.replace('_', '-')} {_given(args, name)} cannot be combined with --encoder-token-mixer "
                 f"{args.encoder_token_mixer} and --encoder-channel-mixer {args.encoder_channel_mixer}: fairseq's "
-                f"quantization noise reaches Linear, Embedding and Conv2d modules, not weights over positions; {way_out}"
+                "quantization noise reaches Linear, Embedding and Conv2d modules, not weights over positions; "
+                + way_out
             )
     if _given(args, "encoder_xformers_att_config"):
         raise InputError(

@@ -34,7 +34,8 @@ def refuse_long_sources_when_loaded(task: Any, limit: int, train_split: str = "t
             raise InputError(
                 f"{split}: {int((np.asarray(sizes) > limit).sum())} of {len(sizes)} sources exceed "
                 f"the encoder's limit of {limit}, the longest (line {longest + 1}) has {int(sizes[longest])} "
-                "positions with </s>: split them, raise n, or pass --skip-invalid-size-inputs-valid-test to leave them out"
+                "positions with </s>: split them, raise n, or leave them out with "
+                "--skip-invalid-size-inputs-valid-test"
             )
 
     load_dataset.limit = limit  # type: ignore[attr-defined]

@@ -39,7 +39,9 @@ class EfficientEncoder(TransformerEncoderBase):
             self.fixed_length = cfg.encoder.fixed_length
             # n, r and pool travel with the weights: equal shapes do not mean equal lengths (200 / 8 = 100 / 4).
             # fairseq's moving average leaves alone what has "version" in its name, as these integers need.
-            lengths = [getattr(cfg.encoder, name, None) or 0 for name in ("fixed_length", "reduced_length", "pool_size")]
+            lengths = [
+                getattr(cfg.encoder, name, None) or 0 for name in ("fixed_length", "reduced_length", "pool_size")
+            ]
             self.register_buffer("length_version", torch.tensor(lengths))
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:

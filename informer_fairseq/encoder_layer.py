@@ -56,9 +56,7 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
             return compat.absent_linear()
         return super().build_fc2(input_dim, output_dim, q_noise, qn_block_size)
 
-    def forward(
-        self, x: Tensor, encoder_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor] = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, encoder_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor] = None) -> Tensor:
         """Runs the layer.
 
         Args:

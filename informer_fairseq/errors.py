@@ -7,7 +7,9 @@ from types import TracebackType
 from typing import Iterator, Optional, Type
 
 # What fairseq says in a bare Exception or OSError: a sentence over the model's limit, a checkpoint that is not there.
-_FAIRSEQ_ONE_LINERS = re.compile(r"^(Size of sample #\S+ is invalid \(=.*\) since max_positions=|Model file not found: )")
+_FAIRSEQ_ONE_LINERS = re.compile(
+    r"^(Size of sample #\S+ is invalid \(=.*\) since max_positions=|Model file not found: )"
+)
 
 
 class InputError(ValueError):

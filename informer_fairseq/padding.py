@@ -54,6 +54,6 @@ def check_length(length: int, fixed_length: int) -> None:
     """Raises ValueError if a batch is longer than the fixed encoder length n: no weight exists for its last tokens."""
     if length > fixed_length:
         raise ValueError(
-            "source of {} positions (with </s>) exceeds the encoder's fixed length {}: shorten or split the "
-            "sentence, or train a model with a larger --encoder-fixed-length".format(length, fixed_length)
+            f"source of {length} positions (with </s>) exceeds the encoder's fixed length {fixed_length}: shorten or "
+            "split the sentence, or train a model with a larger --encoder-fixed-length"
         )

@@ -8,7 +8,12 @@ from tests.support.models import build_small
 
 
 def checkpoint(path, model, **extra):
-    state = {"cfg": {"model": argparse.Namespace(arch="x")}, "model": model, "last_optimizer_state": {"step": 3}, **extra}
+    state = {
+        "cfg": {"model": argparse.Namespace(arch="x")},
+        "model": model,
+        "last_optimizer_state": {"step": 3},
+        **extra,
+    }
     torch.save(state, path)
     return str(path)
 

@@ -18,7 +18,11 @@ ENCODER = {name: value for name, value in SMALL.items() if name.startswith("enco
 def test_architectures_are_presets_of_two_choices(arch, token_mixer, channel_mixer):
     args = flags(arch)
     assert (args.encoder_token_mixer, args.encoder_channel_mixer) == (token_mixer, channel_mixer)
-    assert (args.encoder_fixed_length, args.encoder_reduced_length, args.encoder_projection_sharing) == (200, 8, "layer")
+    assert (args.encoder_fixed_length, args.encoder_reduced_length, args.encoder_projection_sharing) == (
+        200,
+        8,
+        "layer",
+    )
     assert getattr(args, "encoder_pool_size", None) == (2 if token_mixer == "convolution" else None)
     assert (args.encoder_embed_dim, args.encoder_layers, args.encoder_ffn_embed_dim) == (512, 6, 2048)
 
@@ -33,8 +37,16 @@ def test_setting_defaults_twice_changes_nothing(arch):
 @pytest.mark.parametrize(
     ("arch", "overrides", "message"),
     [
-        ("informer_mt", {"encoder_reduced_length": 7}, "200 is not divisible by --encoder-reduced-length 7 .*196 or 203"),
-        ("informer_mt", {"encoder_pool_size": 3}, "--encoder-reduced-length 8 is not divisible by --encoder-pool-size 3"),
+        (
+            "informer_mt",
+            {"encoder_reduced_length": 7},
+            "200 is not divisible by --encoder-reduced-length 7 .*196 or 203",
+        ),
+        (
+            "informer_mt",
+            {"encoder_pool_size": 3},
+            "--encoder-reduced-length 8 is not divisible by --encoder-pool-size 3",
+        ),
         ("informer_mt", {"encoder_pool_size": 0}, "not divisible by --encoder-pool-size 0"),
         ("linformer_mt", {"encoder_reduced_length": 201}, "201 is not between 1 and --encoder-fixed-length 200"),
         ("linformer_mt", {"encoder_reduced_length": 0}, "0 is not between 1 and"),
@@ -43,12 +55,28 @@ def test_setting_defaults_twice_changes_nothing(arch):
         ("linformer_mt", {"encoder_fixed_length": 0}, "--encoder-fixed-length 0 is below 1"),
         ("linformer_mt", {"encoder_attention_heads": 7}, "--encoder-embed-dim 512 .* --encoder-attention-heads 7"),
         ("linformer_mt", {"encoder_attention_heads": 0}, "--encoder-attention-heads 0"),
-        ("informer_mt", {"encoder_embed_dim": 36, "encoder_attention_heads": 4}, "head width is 9 .* choose an even one"),
-        ("linformer_mt", {"encoder_pool_size": 2}, "--encoder-pool-size 2 has no effect with --encoder-token-mixer low-r"),
+        (
+            "informer_mt",
+            {"encoder_embed_dim": 36, "encoder_attention_heads": 4},
+            "head width is 9 .* choose an even one",
+        ),
+        (
+            "linformer_mt",
+            {"encoder_pool_size": 2},
+            "--encoder-pool-size 2 has no effect with --encoder-token-mixer low-r",
+        ),
         ("informer_mt", {"encoder_activation_fn": "gelu"}, "--encoder-activation-fn gelu has no effect"),
-        ("linformer_mt", {"encoder_token_mixer": "full", "encoder_reduced_length": 4}, "reduced-length 4 has no effect"),
+        (
+            "linformer_mt",
+            {"encoder_token_mixer": "full", "encoder_reduced_length": 4},
+            "reduced-length 4 has no effect",
+        ),
         ("linformer_mt", {"encoder_token_mixer": "full", "encoder_fixed_length": 99}, "fixed-length 99 has no effect"),
-        ("linformer_mt", {"encoder_token_mixer": "sparse"}, "--encoder-token-mixer sparse is not one of full, low-rank"),
+        (
+            "linformer_mt",
+            {"encoder_token_mixer": "sparse"},
+            "--encoder-token-mixer sparse is not one of full, low-rank",
+        ),
         ("linformer_mt", {"encoder_projection_sharing": "all"}, "sharing all is not one of none, kv, layer"),
         ("linformer_mt", {"quant_noise_pq": 0.1}, "--quant-noise-pq 0.1 cannot be combined with --encoder-token-mixer"),
         ("informer_mt", {"quant_noise_scalar": 0.5}, "--quant-noise-scalar 0.5 cannot be combined"),

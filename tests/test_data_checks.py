@@ -22,7 +22,9 @@ def test_a_validation_set_with_long_sources_is_refused_when_loaded():
     refuse_long_sources_when_loaded(task, 10)
     task.load_dataset("test", combine=False)
     task.load_dataset("train", epoch=1)  # fairseq skips these with a warning of its own
-    with pytest.raises(InputError, match=r"valid: 2 of 4 sources exceed .* limit of 10, .* \(line 2\) has 12 positions"):
+    with pytest.raises(
+        InputError, match=r"valid: 2 of 4 sources exceed .* limit of 10, .* \(line 2\) has 12 positions"
+    ):
         task.load_dataset("valid")
 
 

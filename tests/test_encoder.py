@@ -36,9 +36,7 @@ def encode_rows(model, tokens, lengths, side):
     """One T x C output a sentence, its own positions only."""
     out = model.encoder(tokens)["encoder_out"][0]
     width = tokens.size(1)
-    return [
-        out[slice(0, n) if side == "right" else slice(width - n, width), row] for row, n in enumerate(lengths)
-    ]
+    return [out[slice(0, n) if side == "right" else slice(width - n, width), row] for row, n in enumerate(lengths)]
 
 
 def overrides_for(arch, variant):

@@ -48,5 +48,7 @@ def test_a_fairseq_command_ends_with_one_line(tmp_path):
     command += ["--user-dir", "informer_fairseq", "--encoder-reduced-length", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("fairseq-train: error: --encoder-fixed-length 200 is not div")
+    assert (
+        done.stderr.strip().splitlines()[-1].startswith("fairseq-train: error: --encoder-fixed-length 200 is not div")
+    )
     assert "Traceback" not in done.stderr

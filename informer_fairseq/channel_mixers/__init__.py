@@ -1,0 +1,1 @@
+"""Channel mixers: what follows the token mixer in an encoder layer."""

@@ -1,7 +1,7 @@
 """What the efficient encoder-decoder models have in common."""
 
 from argparse import Namespace
-from typing import Any, ClassVar, Dict, Optional
+from typing import Any, ClassVar, Dict, Optional, cast
 
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -44,7 +44,7 @@ class EfficientTransformerModel(TransformerModel):
         """Builds the model from parsed flags, or from hydra's configuration (Raises InputError)."""
         if isinstance(args, DictConfig):
             # TransformerConfig.from_namespace keeps a Namespace's further fields, but loses a DictConfig's.
-            args = Namespace(**OmegaConf.to_container(args, resolve=True))
+            args = Namespace(**cast(Dict[str, Any], OmegaConf.to_container(args, resolve=True)))
         cls.set_defaults(args)
         model = super().build_model(args, task)
         if model.encoder.fixed_length > 0 and not getattr(args, "skip_invalid_size_inputs_valid_test", False):

@@ -1,0 +1,1 @@
+"""Token mixers: how the positions of a sentence exchange information."""

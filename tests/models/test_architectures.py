@@ -56,7 +56,9 @@ def test_ours_are_the_registered_ones(arch):
     assert ARCH_MODEL_REGISTRY[arch] is ARCH_MODEL_REGISTRY[f"{arch}_tiny"] is MODEL_REGISTRY[arch]
 
 
-@pytest.mark.parametrize("overrides", [{}, {"encoder_normalize_before": True, "decoder_normalize_before": True}], ids=str)
+@pytest.mark.parametrize(
+    "overrides", [{}, {"encoder_normalize_before": True, "decoder_normalize_before": True}], ids=str
+)
 def test_full_attention_and_feed_forward_are_the_stock_transformer(overrides):
     """Same weights, same logits: the presets differ from stock in the two choices and the activation alone."""
     stock = build_small("transformer", **overrides).eval()
@@ -90,7 +92,9 @@ def test_a_given_activation_holds_on_both_sides_unless_the_encoder_has_its_own()
     assert torch.equal(own.encoder.layers[0].activation_fn(x.clone()), torch.tensor([-0.02, 3.0]))
 
 
-@pytest.mark.parametrize("tying", [{}, {"share_decoder_input_output_embed": True}, {"share_all_embeddings": True}], ids=str)
+@pytest.mark.parametrize(
+    "tying", [{}, {"share_decoder_input_output_embed": True}, {"share_all_embeddings": True}], ids=str
+)
 @pytest.mark.parametrize("sharing", SHARING_MODES)
 @pytest.mark.parametrize("arch", EFFICIENT_ARCHS)
 def test_output_is_equal_before_save_and_after_load(arch, sharing, tying, tmp_path):

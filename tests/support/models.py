@@ -44,7 +44,9 @@ def build(arch, source_size=50, target_size=45, joined=False, **overrides):
     """Builds a model; without overrides at the architecture's own sizes."""
     source = dictionary(source_size)
     target = source if joined else dictionary(target_size, "v")
-    task = SimpleNamespace(source_dictionary=source, target_dictionary=target, datasets={}, load_dataset=lambda *_: None)
+    task = SimpleNamespace(
+        source_dictionary=source, target_dictionary=target, datasets={}, load_dataset=lambda *_: None
+    )
     return ARCH_MODEL_REGISTRY[arch].build_model(flags(arch, **overrides), task)
 
 
