@@ -87,6 +87,7 @@ class InformationOrganization(nn.Module):
 def keep_larger_of_pairs(x: Tensor) -> Tensor:
     """Max-pooling by 2 over the rows, then max-unpooling: 2 M x N -> 2 M x N, the smaller of each pair set to zero."""
     pairs = x.view(x.size(0) // 2, 2, x.size(1))
-    first_is_larger = pairs[:, 0] >= pairs[:, 1]
-    keep = torch.stack([first_is_larger, first_is_larger.logical_not()], dim=1)
-    return pairs.masked_fill(keep.logical_not(), 0.0).view_as(x)
+    second_is_larger = (pairs[:, 1] > pairs[:, 0]).unsqueeze(1)  # M x 1 x N
+    is_second = torch.tensor([[False], [True]], device=x.device)  # 2 x 1
+    # The first is dropped where the second is larger, the second where it is not.
+    return pairs.masked_fill(second_is_larger ^ is_second, 0.0).view_as(x)

@@ -40,12 +40,12 @@ class LowRankProjection(nn.Module):
 
     def forward(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """B x T x C and the padding mask (B x T, True for padding positions) -> B x r x C."""
-        weight = self.weight[:, : x.size(1)]  # r x T
-        if padding_mask is None:
-            return torch.matmul(weight, x)
-        # Zero the columns of E that meet padding, not the padding itself: r numbers a position instead of C.
-        masked = weight.unsqueeze(0).masked_fill(padding_mask.unsqueeze(1), 0.0)  # B x r x T
-        return torch.bmm(masked, x)
+        # bmm, not matmul: that would copy x to fold the batch into one product.
+        weight = self.weight[:, : x.size(1)].unsqueeze(0).expand(x.size(0), -1, -1)  # B x r x T
+        if padding_mask is not None:
+            # Zero the columns of E that meet padding, not the padding itself: r numbers a position instead of C.
+            weight = weight.masked_fill(padding_mask.unsqueeze(1), 0.0)
+        return torch.bmm(weight, x)
 
 
 class LowRankSelfAttention(ReducedSelfAttention):
