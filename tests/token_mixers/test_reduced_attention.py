@@ -56,4 +56,4 @@ def test_parameters_are_named_and_started_like_fairseqs():
     assert {name: parameter.shape for name, parameter in ours.named_parameters()} == shapes
     for name, parameter in stock.named_parameters():
         if parameter.dim() == 2:
-            assert dict(ours.named_parameters())[name].std() == pytest.approx(parameter.std().item(), rel=0.01)
+            assert ours.get_parameter(name).std().item() == pytest.approx(parameter.std().item(), rel=0.01)
