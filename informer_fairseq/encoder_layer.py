@@ -103,5 +103,6 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
         """B x T x C -> B x T x C through information organization or the feed-forward."""
         if self.channel_mixer is not None:
             return self.channel_mixer(x.transpose(0, 1), padding_mask).transpose(0, 1)
-        x = self.activation_fn(self.fc1(x))
-        return self.fc2(self.activation_dropout_module(x))
+        # As rows: the linear map's output is then no view, on which an activation in place would cost three copies.
+        rows = self.activation_fn(self.fc1(x.view(-1, x.size(2))))  # B x T x C -> B T x C
+        return self.fc2(self.activation_dropout_module(rows)).view_as(x)

@@ -72,7 +72,7 @@ class InformationOrganization(nn.Module):
             patches = patches.masked_fill_(padding_mask.view(batch, 1, length, 1), 0.0)
         compress = self.compress.weight.view(self.fixed_length, -1)[:, :taps]  # n x n k -> n x T k
         hidden = F.linear(patches.view(-1, taps), compress, self.compress.bias)  # B d x n
-        hidden = F.leaky_relu(keep_larger_of_pairs(hidden), inplace=True)
+        hidden = F.leaky_relu(keep_larger_of_pairs(hidden), inplace=True).view(-1, self.fixed_length)
         expand = self.expand.weight.view(self.fixed_length, -1)[:, :taps]  # n x n k -> n x T k
         # The transposed convolution has one bias for each position, k times in a row of taps.
         expand_bias = self.expand.bias
@@ -85,9 +85,9 @@ class InformationOrganization(nn.Module):
 
 
 def keep_larger_of_pairs(x: Tensor) -> Tensor:
-    """Max-pooling by 2 over the rows, then max-unpooling: 2 M x N -> 2 M x N, the smaller of each pair set to zero."""
+    """Max-pooling by 2 over the rows, then max-unpooling: 2 M x N -> M x 2 x N, the smaller of each pair set to zero."""
     pairs = x.view(x.size(0) // 2, 2, x.size(1))
     second_is_larger = (pairs[:, 1] > pairs[:, 0]).unsqueeze(1)  # M x 1 x N
     is_second = torch.tensor([[False], [True]], device=x.device)  # 2 x 1
     # The first is dropped where the second is larger, the second where it is not.
-    return pairs.masked_fill(second_is_larger ^ is_second, 0.0).view_as(x)
+    return pairs.masked_fill(second_is_larger ^ is_second, 0.0)

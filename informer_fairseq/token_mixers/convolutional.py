@@ -155,8 +155,8 @@ class ConvolutionalSelfAttention(ReducedSelfAttention):
         weights = torch.stack([self.k_proj.weight, self.v_proj.weight]).transpose(1, 2)  # 2 x C_in x C_out
         biases = torch.stack([self.k_proj.bias, self.v_proj.bias]).unsqueeze(1)  # 2 x 1 x C
         both = x.view(1, batch * length, self.embed_dim).expand(2, -1, -1)  # 2 x B T x C
-        uncompressed = torch.baddbmm(biases, both, weights).view(2, batch, length, self.embed_dim)
+        uncompressed = torch.baddbmm(biases, both, weights)  # 2 x B T x C
         if padding_mask is not None:
             # The biases and layer norms filled the padded positions; the convolution must not see them.
-            uncompressed = uncompressed.masked_fill_(padding_mask.view(1, batch, length, 1), 0.0)
-        return uncompressed
+            uncompressed = uncompressed.masked_fill_(padding_mask.reshape(1, batch * length, 1), 0.0)
+        return uncompressed.view(2, batch, length, self.embed_dim)
