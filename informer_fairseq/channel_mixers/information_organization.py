@@ -85,7 +85,7 @@ class InformationOrganization(nn.Module):
 
 
 def keep_larger_of_pairs(x: Tensor) -> Tensor:
-    """Max-pooling by 2 over the rows, then max-unpooling: 2 M x N -> M x 2 x N, the smaller of each pair set to zero."""
+    """Max-pooling by 2 over rows, then max-unpooling: 2 M x N -> M x 2 x N, the smaller of each pair set to zero."""
     pairs = x.view(x.size(0) // 2, 2, x.size(1))
     second_is_larger = (pairs[:, 1] > pairs[:, 0]).unsqueeze(1)  # M x 1 x N
     is_second = torch.tensor([[False], [True]], device=x.device)  # 2 x 1
