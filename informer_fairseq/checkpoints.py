@@ -1,5 +1,6 @@
 """What does not fit between a checkpoint and a model, told in one line."""
 
+import hashlib
 from typing import Any, Dict, Optional
 
 import torch
@@ -24,6 +25,7 @@ def check_state_dict(model: nn.Module, state_dict: Dict[str, torch.Tensor]) -> N
     """
     own = model.state_dict()
     _check_dictionaries(own, state_dict)
+    _check_fingerprints(own.get("dictionary_version"), state_dict.get("dictionary_version"))
     _check_lengths(own.get("encoder.length_version"), state_dict.get("encoder.length_version"))
     differing = [name for name in own if name in state_dict and own[name].shape != state_dict[name].shape]
     if differing:
@@ -41,6 +43,24 @@ def _check_dictionaries(own: Dict[str, torch.Tensor], state_dict: Dict[str, torc
             raise InputError(
                 f"the checkpoint's {side} dictionary has {state_dict[name].size(0)} types, the data's has "
                 f"{own[name].size(0)}: use the data-bin it was trained on, or binarize with its dict files"
+            )
+
+
+def dictionary_fingerprints(source: Any, target: Any) -> torch.Tensor:
+    """One integer for each of two fairseq dictionaries, from their words in order; counts do not matter."""
+    digests = [hashlib.sha256("\n".join(words.symbols).encode("utf-8")).digest() for words in (source, target)]
+    return torch.tensor([int.from_bytes(digest[:8], "big", signed=True) for digest in digests])
+
+
+def _check_fingerprints(own: Optional[torch.Tensor], loaded: Optional[torch.Tensor]) -> None:
+    """Dictionaries of equal size with other words, or another order, would give fluent nonsense."""
+    if own is None or loaded is None:
+        return
+    for side, ours, theirs in zip(("source", "target"), own.tolist(), loaded.tolist()):
+        if ours != theirs:
+            raise InputError(
+                f"the checkpoint's {side} dictionary has other words, or another order, than the data's of the same "
+                "size: use the data-bin it was trained on, or binarize with its dict files"
             )
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Iterator, Optional, Type
 
-# What fairseq says in a bare Exception or OSError: a sentence over the model's limit, a checkpoint that is not there.
+# What fairseq says of a sentence over the model's limit, a checkpoint, data set or language pair that is not there, and
+# embeddings that cannot be shared: one line each, in exceptions of general kinds.
 _FAIRSEQ_ONE_LINERS = re.compile(
-    r"^(Size of sample #\S+ is invalid \(=.*\) since max_positions=|Model file not found: )"
+    r"^(Size of sample #\S+ is invalid \(=.*\) since max_positions=|Model file not found: |Dataset not found: "
+    r"|Could not infer language pair|--share-all-embeddings )"
 )
 
 

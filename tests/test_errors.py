@@ -26,6 +26,9 @@ def test_ours_is_found_behind_fairseqs_wrapping():
             "Size of sample #3 is invalid (=(201, 5)) since max_positions=(200, 1024), skip this example",
         ),
         (OSError("Model file not found: a.pt"), "Model file not found: a.pt"),
+        (FileNotFoundError("Dataset not found: valid (data-bin)"), "Dataset not found: valid (data-bin)"),
+        (Exception("Could not infer language pair, please provide it explicitly"), "Could not infer language pair"),
+        (ValueError("--share-all-embeddings requires a joined dictionary"), "--share-all-embeddings requires a joined"),
     ],
 )
 def test_expected_failures_are_told_in_one_line(error, message):

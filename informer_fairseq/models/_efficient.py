@@ -9,7 +9,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, register_model, register_model_a
 from fairseq.models.transformer import TransformerConfig, TransformerModel, base_architecture
 from omegaconf import DictConfig, OmegaConf
 
-from informer_fairseq.checkpoints import check_state_dict
+from informer_fairseq.checkpoints import check_state_dict, dictionary_fingerprints
 from informer_fairseq.config import EfficientEncoderConfig, check_encoder_flags, set_encoder_defaults, set_tiny_sizes
 from informer_fairseq.data_checks import refuse_long_sources_when_loaded
 from informer_fairseq.encoder import EfficientEncoder
@@ -47,6 +47,9 @@ class EfficientTransformerModel(TransformerModel):
             args = Namespace(**cast(Dict[str, Any], OmegaConf.to_container(args, resolve=True)))
         cls.set_defaults(args)
         model = super().build_model(args, task)
+        # Like the encoder's length_version, left alone by fairseq's moving average for its name.
+        fingerprints = dictionary_fingerprints(model.encoder.dictionary, model.decoder.dictionary)
+        model.register_buffer("dictionary_version", fingerprints)
         if model.encoder.fixed_length > 0 and not getattr(args, "skip_invalid_size_inputs_valid_test", False):
             limit = model.encoder.max_positions()
             refuse_long_sources_when_loaded(task, limit, getattr(args, "train_subset", "train"))

@@ -1,11 +1,21 @@
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
 from informer_fairseq.models.informer_mt import InformerMTModel
-from tests.support.models import EFFICIENT_ARCHS, SHARING_MODES, batch, build, build_small
+from tests.support.models import (
+    EFFICIENT_ARCHS,
+    SHARING_MODES,
+    SMALL,
+    batch,
+    build,
+    build_small,
+    dictionary,
+    flags,
+)
 
 VOCABULARY = {"source_size": 1000, "target_size": 700}
 
@@ -70,7 +80,7 @@ def test_full_attention_and_feed_forward_are_the_stock_transformer(overrides):
         encoder_activation_fn="relu",
         **overrides,
     ).eval()
-    ours.load_state_dict(stock.state_dict())
+    ours.load_state_dict(stock.state_dict() | {"dictionary_version": ours.dictionary_version})
     source, target = batch([20, 7, 3], 1, side="left"), batch([9, 9, 9], 1, size=45)
     torch.testing.assert_close(ours(source, None, target)[0], stock(source, None, target)[0], rtol=0, atol=1e-5)
 
@@ -159,6 +169,17 @@ def test_another_n_is_refused_even_where_all_shapes_agree():
         build_small("conv_linformer_mt").load_state_dict(other.state_dict())
 
 
+def test_a_dictionary_of_equal_size_with_other_words_is_refused():
+    model = build_small("linformer_mt")
+    state = build_small("linformer_mt").state_dict()
+    model.load_state_dict(state)
+    task = SimpleNamespace(datasets={}, load_dataset=lambda *_: None)
+    task.source_dictionary, task.target_dictionary = dictionary(50), dictionary(45, "u")
+    other = ARCH_MODEL_REGISTRY["linformer_mt"].build_model(flags("linformer_mt", **SMALL, dropout=0.0), task)
+    with pytest.raises(ValueError, match="target dictionary has other words, or another order"):
+        other.load_state_dict(state)
+
+
 def test_building_leaves_the_flags_of_another_model_alone():
     state = copy.deepcopy(build_small("informer_mt").state_dict())
     build_small("linformer_mt", encoder_fixed_length=48)
@@ -167,8 +188,6 @@ def test_building_leaves_the_flags_of_another_model_alone():
 
 def test_hydras_configuration_builds_the_same_model():
     from omegaconf import OmegaConf
-
-    from tests.support.models import SMALL, dictionary
 
     cfg = OmegaConf.create({"_name": "informer_mt", **SMALL})
     task = type("Task", (), {"source_dictionary": dictionary(50), "target_dictionary": dictionary(45, "v")})()
