@@ -86,7 +86,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if args.detokenize:
         from preprocess.detokenize_text import line_detokenizer
 
-        hypotheses = [line_detokenizer(args.detokenize)(line) for line in hypotheses]
+        detokenize = line_detokenizer(args.detokenize)
+        hypotheses = [detokenize(line) for line in hypotheses]
     write_lines(args.output, hypotheses)
     print(f"{args.output}: {len(hypotheses)} hypotheses, {sum(not line for line in hypotheses)} of them empty")
 
