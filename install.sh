@@ -31,12 +31,11 @@ BIN="$VENV/bin"
 
 if ! has_torch "$BIN/python"; then
     if [ "$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null; then
-        # A CPU build counts as the newer of two equal versions ("+cpu"), so naming PyTorch's CPU index beside the
-        # usual one is enough. Where that index cannot be reached, pip goes on with the usual one.
-        "$BIN/python" -m pip install --retries 1 --extra-index-url "$TORCH_CPU_INDEX" "$TORCH"
-    else
-        "$BIN/python" -m pip install "$TORCH"
+        # PyTorch's own index has CPU builds. It is asked for torch alone, and once: where it cannot be reached, pip's
+        # usual places serve what they have.
+        "$BIN/python" -m pip install --retries 0 --no-deps --index-url "$TORCH_CPU_INDEX" "$TORCH" || true
     fi
+    "$BIN/python" -m pip install "$TORCH"  # what it needs besides; all of it where the line above had no success
 fi
 
 # fairseq asks for torchaudio, whose newest release asks for a newer torch: hold on to the one that is there.
