@@ -23,8 +23,9 @@ $(STAMP): setup.py install.sh
 quickstart: $(STAMP)
 	PYTHON="$(abspath $(BIN))/python" bash examples/quickstart/run.sh
 
+# Two processes of one thread each, a file at a time to one of them: tests share what a file's fixtures train.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff check .
