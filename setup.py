@@ -45,7 +45,15 @@ setup(
     ],
     extras_require={
         "quickstart": ["babel>=2.12", "num2words>=0.5.13"],
-        "dev": ["babel>=2.12", "num2words>=0.5.13", "hypothesis>=6.100", "mypy>=1.8", "pytest>=8", "pytest-xdist>=3.5", "ruff>=0.6"],
+        "dev": [
+            "babel>=2.12",
+            "num2words>=0.5.13",
+            "hypothesis>=6.100",
+            "mypy>=1.8",
+            "pytest>=8",
+            "pytest-xdist>=3.5",
+            "ruff>=0.6",
+        ],
     },
     classifiers=[
         "License :: OSI Approved :: MIT License",

@@ -83,6 +83,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--inputs", nargs="+", required=True, metavar="CKPT", help="checkpoint files of one model")
     parser.add_argument("--output", required=True, metavar="FILE", help="where the averaged checkpoint goes")
     args = parser.parse_args(argv)
+    if os.path.isdir(args.output):
+        parser.exit(2, f"{parser.prog}: error: --output {args.output} is a folder: give a file\n")
     try:
         save_whole(average(args.inputs), args.output)
     except (InputError, OSError) as error:

@@ -25,6 +25,7 @@ def check_state_dict(model: nn.Module, state_dict: Dict[str, torch.Tensor]) -> N
     """
     own = model.state_dict()
     _check_dictionaries(own, state_dict)
+    _check_parts(own, state_dict)
     _check_fingerprints(own.get("dictionary_version"), state_dict.get("dictionary_version"))
     _check_lengths(own.get("encoder.length_version"), state_dict.get("encoder.length_version"))
     differing = [name for name in own if name in state_dict and own[name].shape != state_dict[name].shape]
@@ -44,6 +45,19 @@ def _check_dictionaries(own: Dict[str, torch.Tensor], state_dict: Dict[str, torc
                 f"the checkpoint's {side} dictionary has {state_dict[name].size(0)} types, the data's has "
                 f"{own[name].size(0)}: use the data-bin it was trained on, or binarize with its dict files"
             )
+
+
+def _check_parts(own: Dict[str, torch.Tensor], state_dict: Dict[str, torch.Tensor]) -> None:
+    """Tells other mixers by what the first encoder layer holds."""
+    first = "encoder.layers.0."
+    ours, theirs = ({name for name in names if name.startswith(first)} for names in (own, state_dict))
+    if theirs and ours != theirs and not any("layer_norms" in name or "in_proj" in name for name in theirs):
+        only_theirs = ", ".join(sorted(name[len(first) :] for name in theirs - ours)) or "nothing"
+        only_ours = ", ".join(sorted(name[len(first) :] for name in ours - theirs)) or "nothing"
+        raise InputError(
+            f"the checkpoint's encoder layers hold {only_theirs}, which this model's lack, and lack {only_ours}: "
+            "build the model with the --arch, mixer and sharing flags that the checkpoint was trained with"
+        )
 
 
 def dictionary_fingerprints(source: Any, target: Any) -> torch.Tensor:

@@ -93,7 +93,7 @@ def read_checkpoint(path: str, read: Optional[Callable[[], Any]] = None) -> Any:
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         if named is None:
-            reason = re.search(r"WeightsUnpickler error: (.*)", str(error))
+            reason = re.search(r"WeightsUnpickler error: (.+)", str(error))
             raise InputError(
                 f"{path} is not a readable checkpoint ({reason.group(1) if reason else _first_line(error)}): use an "
                 "earlier one, or copy it again"

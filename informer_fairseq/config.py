@@ -115,12 +115,8 @@ def check_encoder_flags(args: Namespace) -> None:
     _check_choice("--encoder-channel-mixer", channel_mixer, CHANNEL_MIXERS)
     if channel_mixer == "feed-forward":
         _check_choice("--encoder-activation-fn", args.encoder_activation_fn, ENCODER_ACTIVATIONS)
+    _check_heads(args, "encoder")
     width, heads = args.encoder_embed_dim, args.encoder_attention_heads
-    if heads < 1 or width % heads != 0:
-        raise InputError(
-            f"--encoder-embed-dim {width} is not divisible by --encoder-attention-heads {heads}: "
-            "choose a number of heads that divides the width"
-        )
     _check_unread_flags(args)
     if is_position_bound(token_mixer, channel_mixer):
         _check_stock_flags(args)
@@ -135,6 +131,16 @@ def check_encoder_flags(args: Namespace) -> None:
         )
     if token_mixer != "full":
         _check_lengths(args)
+    _check_heads(args, "decoder")
+
+
+def _check_heads(args: Namespace, side: str) -> None:
+    width, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+    if heads < 1 or width % heads != 0:
+        raise InputError(
+            f"--{side}-embed-dim {width} is not divisible by --{side}-attention-heads {heads}: "
+            "choose a number of heads that divides the width"
+        )
 
 
 def _check_lengths(args: Namespace) -> None:

@@ -26,6 +26,7 @@ def refuse_long_sources_when_loaded(task: Any, limit: int, train_split: str = "t
     @functools.wraps(load)
     def load_dataset(split: str, *args: Any, **kwargs: Any) -> None:
         load(split, *args, **kwargs)
+        refuse_other_dictionaries(task.datasets.get(split), split)
         sizes = getattr(task.datasets.get(split), "src_sizes", None)
         if split == train_split or sizes is None or len(sizes) == 0:
             return
@@ -40,3 +41,26 @@ def refuse_long_sources_when_loaded(task: Any, limit: int, train_split: str = "t
 
     load_dataset.limit = limit  # type: ignore[attr-defined]
     task.load_dataset = load_dataset
+
+
+def refuse_other_dictionaries(dataset: Any, split: str) -> None:
+    """Refuses binarized text whose indices go beyond the dictionary beside it, before the embedding meets them.
+
+    Args:
+        dataset: fairseq's ``LanguagePairDataset``; other kinds, and text that is not memory-mapped, pass.
+        split: its name, for the message.
+
+    Raises:
+        InputError: an index is not in the dictionary.
+    """
+    for side, words in (("src", getattr(dataset, "src_dict", None)), ("tgt", getattr(dataset, "tgt_dict", None))):
+        indexed = getattr(dataset, side, None)
+        buffer, index = getattr(indexed, "_bin_buffer", None), getattr(indexed, "_index", None)
+        if words is None or buffer is None or index is None or len(buffer) == 0:
+            continue
+        largest = int(np.frombuffer(buffer, dtype=index.dtype).max())
+        if largest >= len(words):
+            raise InputError(
+                f"{split}: the {'source' if side == 'src' else 'target'} text holds index {largest}, but its "
+                f"dictionary has {len(words)} types: use the dict file that the .bin was made with, or binarize again"
+            )

@@ -6,12 +6,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Iterator, Optional, Type
 
-# What fairseq says of a sentence over the model's limit, a checkpoint, data set or language pair that is not there, and
-# embeddings that cannot be shared: one line each, in exceptions of general kinds.
-_FAIRSEQ_ONE_LINERS = re.compile(
-    r"^(Size of sample #\S+ is invalid \(=.*\) since max_positions=|Model file not found: |Dataset not found: "
-    r"|Could not infer language pair|--share-all-embeddings )"
-)
+# What fairseq says, in exceptions of general kinds, of mistakes that its user can mend; with the way out where its own
+# words name none.
+_FAIRSEQ_ONE_LINERS = {
+    r"Size of sample #\S+ is invalid \(=.*\) since max_positions=": "",
+    r"Model file not found: ": "",
+    r"Dataset not found: ": "; the splits are the names of the .bin files there, without the languages",
+    r"Could not infer language pair": ": --source-lang and --target-lang, or the folder that fairseq-preprocess wrote",
+    r"Incorrect dictionary format": "; use the dict.LANG.txt files that fairseq-preprocess wrote",
+    r"--share-all-embeddings requires a joined dictionary": ": binarize with --joined-dictionary, or drop the flag",
+    r"--[a-z-]+ ": "",
+}
 
 
 class InputError(ValueError):
@@ -29,9 +34,14 @@ def one_line_message(error: BaseException) -> Optional[str]:
         if isinstance(link, InputError):
             return str(link)
     if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return f"no such file: {error.filename}; check the path (a data-bin holds dict.LANG.txt beside its .bin files)"
-    if _FAIRSEQ_ONE_LINERS.match(str(error)):
-        return " ".join(str(error).split())
+        advice = " (a data-bin holds dict.LANG.txt beside its .bin files)" if "dict." in str(error.filename) else ""
+        return f"no such file: {error.filename}; check the path{advice}"
+    if isinstance(error, IsADirectoryError):
+        return f"{error.filename} is a folder: give a file"
+    text = " ".join(str(error).split())
+    for start, way_out in _FAIRSEQ_ONE_LINERS.items():
+        if re.match(start, text):
+            return text + way_out
     return None
 
 

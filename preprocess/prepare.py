@@ -211,6 +211,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Reads the command line and does the steps that are not finished."""
     args = build_parser().parse_args(argv)
+    if args.languages[0] == args.languages[1]:
+        raise InputError(f"--languages {' '.join(args.languages)}: source and target are the same; give two")
     if args.bpe_dropout and args.method != "bpe":
         raise InputError(f"--bpe-dropout is for --segmentation bpe, not {args.method}; set it to 0")
     if args.bpe_dropout and args.bpe_dropout_copies < 1:

@@ -55,6 +55,7 @@ def test_setting_defaults_twice_changes_nothing(arch):
         ("linformer_mt", {"encoder_fixed_length": 0}, "--encoder-fixed-length 0 is below 1"),
         ("linformer_mt", {"encoder_attention_heads": 7}, "--encoder-embed-dim 512 .* --encoder-attention-heads 7"),
         ("linformer_mt", {"encoder_attention_heads": 0}, "--encoder-attention-heads 0"),
+        ("linformer_mt", {"decoder_attention_heads": 7}, "--decoder-embed-dim 512 .* --decoder-attention-heads 7"),
         (
             "informer_mt",
             {"encoder_embed_dim": 36, "encoder_attention_heads": 4},

@@ -1,7 +1,10 @@
+import argparse
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fairseq import tasks
 
 from informer_fairseq.data_checks import refuse_long_sources_when_loaded
 from informer_fairseq.errors import InputError
@@ -35,6 +38,18 @@ def test_an_empty_set_and_other_kinds_of_data_pass():
     other = SimpleNamespace(datasets={"valid": object()}, load_dataset=lambda split: None)
     refuse_long_sources_when_loaded(other, 10)
     other.load_dataset("valid")
+
+
+def test_indices_beyond_the_dictionary_are_refused_when_loaded(data_bin, tmp_path):
+    folder = tmp_path / "bin"
+    shutil.copytree(data_bin[0], folder)
+    words = (folder / "dict.vi.txt").read_text().splitlines()
+    (folder / "dict.vi.txt").write_text("\n".join(words[:9]) + "\n")
+    flags = {"data": str(folder), "source_lang": "en", "target_lang": "vi", "dataset_impl": "mmap"}
+    task = tasks.setup_task(argparse.Namespace(task="translation", **flags))
+    refuse_long_sources_when_loaded(task, 1000)
+    with pytest.raises(InputError, match="valid: the target text holds index .*, but its dictionary has 13 types"):
+        task.load_dataset("valid")
 
 
 def test_a_task_is_wrapped_once():

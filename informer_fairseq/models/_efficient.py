@@ -1,5 +1,6 @@
 """What the efficient encoder-decoder models have in common."""
 
+import sys
 from argparse import Namespace
 from typing import Any, ClassVar, Dict, Optional, cast
 
@@ -50,9 +51,9 @@ class EfficientTransformerModel(TransformerModel):
         # Like the encoder's length_version, left alone by fairseq's moving average for its name.
         fingerprints = dictionary_fingerprints(model.encoder.dictionary, model.decoder.dictionary)
         model.register_buffer("dictionary_version", fingerprints)
-        if model.encoder.fixed_length > 0 and not getattr(args, "skip_invalid_size_inputs_valid_test", False):
-            limit = model.encoder.max_positions()
-            refuse_long_sources_when_loaded(task, limit, getattr(args, "train_subset", "train"))
+        skips = getattr(args, "skip_invalid_size_inputs_valid_test", False)
+        limit = model.encoder.max_positions() if model.encoder.fixed_length > 0 and not skips else sys.maxsize
+        refuse_long_sources_when_loaded(task, limit, getattr(args, "train_subset", "train"))
         return model
 
     @classmethod

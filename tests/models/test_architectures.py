@@ -162,6 +162,12 @@ def test_checkpoints_of_other_sizes_are_refused_in_one_line():
         model.load_state_dict(build_small("linformer_mt", encoder_ffn_embed_dim=32).state_dict())
 
 
+@pytest.mark.parametrize("arch", [arch for arch in EFFICIENT_ARCHS if arch != "informer_mt"])
+def test_a_checkpoint_of_other_mixers_is_told_by_its_parts(arch):
+    with pytest.raises(ValueError, match="the checkpoint's encoder layers hold .*--arch, mixer and sharing flags"):
+        build_small("informer_mt").load_state_dict(build_small(arch).state_dict())
+
+
 def test_another_n_is_refused_even_where_all_shapes_agree():
     """n 40, r 8 and n 20, r 4 have convolutions of the same size."""
     other = build_small("conv_linformer_mt", encoder_fixed_length=20, encoder_reduced_length=4)
