@@ -61,9 +61,12 @@ finish() {
     mv "$WORK/stamps/.$1" "$WORK/stamps/$1"
 }
 
-# Stops with the last words of a program: stopped LOG WHAT
+# Stops with the last words of the program that just failed: stopped LOG WHAT
 stopped() {
-    local reason
+    local status=$? reason
+    # A program that was killed says nothing about it.
+    ((status <= 128)) ||
+        die "$2 was ended by signal $((status - 128)) (by hand, or out of memory); the same command goes on from here"
     reason=$(grep -v '^[[:space:]]*$' "$1" | tail -n 1 | cut -c 1-300) || true
     die "$2 stopped: ${reason:-it said nothing} (all of it: $1)"
 }

@@ -99,6 +99,16 @@ def test_an_unknown_architecture_is_one_line(story, tmp_path):
     assert not (work / "stamps" / "train").exists()
 
 
+def test_a_program_that_was_killed_is_named(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/bash\n[[ "$*" != *preprocess* ]] || kill -9 $$\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    end = run_quickstart(tmp_path / "work", PYTHON=str(python))
+    assert end.returncode == 2
+    assert "fairseq-preprocess was ended by signal 9" in end.stderr and "goes on from here" in end.stderr
+    assert not (tmp_path / "work" / "data-bin").exists()
+
+
 @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock on this system")
 def test_two_runs_do_not_share_a_folder(tmp_path):
     work = tmp_path / "work"
