@@ -109,6 +109,7 @@ def test_a_program_that_was_killed_is_named(tmp_path):
     assert not (tmp_path / "work" / "data-bin").exists()
 
 
+# run.sh locks only where the system has flock (util-linux): without it there is no behaviour to test.
 @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock on this system")
 def test_two_runs_do_not_share_a_folder(tmp_path):
     work = tmp_path / "work"
