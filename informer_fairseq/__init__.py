@@ -16,6 +16,7 @@ from informer_fairseq.models import (  # noqa: E402  (registration needs the rep
     informer_mt,
     linformer_informer_mt,
     linformer_mt,
+    ni_transformer,
 )
 
-__all__ = ["conv_linformer_mt", "informer_mt", "linformer_informer_mt", "linformer_mt"]
+__all__ = ["conv_linformer_mt", "informer_mt", "linformer_informer_mt", "linformer_mt", "ni_transformer"]

@@ -24,7 +24,7 @@ def check_state_dict(model: nn.Module, state_dict: Dict[str, torch.Tensor]) -> N
         InputError: dictionaries of another size, another n, r or pool, or any other shape that differs.
     """
     own = model.state_dict()
-    _check_dictionaries(own, state_dict)
+    check_embeddings({side: own[name].size(0) for name, side in _EMBEDDINGS.items() if name in own}, state_dict)
     _check_parts(own, state_dict)
     _check_fingerprints(own.get("dictionary_version"), state_dict.get("dictionary_version"))
     _check_lengths(own.get("encoder.length_version"), state_dict.get("encoder.length_version"))
@@ -38,26 +38,41 @@ def check_state_dict(model: nn.Module, state_dict: Dict[str, torch.Tensor]) -> N
         )
 
 
-def _check_dictionaries(own: Dict[str, torch.Tensor], state_dict: Dict[str, torch.Tensor]) -> None:
+def check_embeddings(sizes: Dict[str, int], state_dict: Dict[str, torch.Tensor], path: str = "") -> None:
+    """Compares a checkpoint's embeddings with the sizes of the data's dictionaries.
+
+    Args:
+        sizes: number of types of the ``source`` and the ``target`` dictionary.
+        state_dict: the checkpoint's weights.
+        path: the checkpoint's file, for the message.
+
+    Raises:
+        InputError: they differ.
+    """
     for name, side in _EMBEDDINGS.items():
-        if name in own and name in state_dict and own[name].size(0) != state_dict[name].size(0):
+        if name in state_dict and sizes.get(side, 0) != state_dict[name].size(0):
+            where = f"{path}: " if path else ""
             raise InputError(
-                f"the checkpoint's {side} dictionary has {state_dict[name].size(0)} types, the data's has "
-                f"{own[name].size(0)}: use the data-bin it was trained on, or binarize with its dict files"
+                f"{where}the checkpoint's {side} dictionary has {state_dict[name].size(0)} types, the data's has "
+                f"{sizes[side]}: use the data-bin it was trained on, or binarize with its dict files"
             )
 
 
 def _check_parts(own: Dict[str, torch.Tensor], state_dict: Dict[str, torch.Tensor]) -> None:
-    """Tells other mixers by what the first encoder layer holds."""
-    first = "encoder.layers.0."
-    ours, theirs = ({name for name in names if name.startswith(first)} for names in (own, state_dict))
-    if theirs and ours != theirs and not any("layer_norms" in name or "in_proj" in name for name in theirs):
-        only_theirs = ", ".join(sorted(name[len(first) :] for name in theirs - ours)) or "nothing"
-        only_ours = ", ".join(sorted(name[len(first) :] for name in ours - theirs)) or "nothing"
-        raise InputError(
-            f"the checkpoint's encoder layers hold {only_theirs}, which this model's lack, and lack {only_ours}: "
-            "build the model with the --arch, mixer and sharing flags that the checkpoint was trained with"
-        )
+    """Tells other mixers and compositions by what the first layers and the layer compositions hold."""
+    for first in ("encoder.layers.0.", "decoder.layers.0.", "encoder.layer_composition.", "decoder.layer_composition."):
+        ours, theirs = ({name for name in names if name.startswith(first)} for names in (own, state_dict))
+        if first.endswith("layers.0.") and not theirs:
+            continue
+        if ours != theirs and not any("layer_norms" in name or "in_proj" in name for name in theirs):
+            only_theirs = ", ".join(sorted(name[len(first) :] for name in theirs - ours)) or "nothing"
+            only_ours = ", ".join(sorted(name[len(first) :] for name in ours - theirs)) or "nothing"
+            what = first.replace(".layers.0.", " layers").replace(".layer_composition.", "'s layer composition")
+            raise InputError(
+                f"the checkpoint's {what} hold {only_theirs}, which this model's lack, and lack {only_ours}: "
+                "build the model with the --arch, mixer, sharing and composition flags that the checkpoint was trained "
+                "with (or take over what fits from a stock transformer with --init-from-transformer)"
+            )
 
 
 def dictionary_fingerprints(source: Any, target: Any) -> torch.Tensor:

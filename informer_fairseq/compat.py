@@ -10,12 +10,14 @@ import io
 import pickle
 import re
 import sys
+import types
 from typing import Any, Callable, List, Optional, Sequence, Type
 
 import numpy as np
 import torch
 import torch.nn as nn
 from fairseq import checkpoint_utils, options
+from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
 from informer_fairseq.errors import InputError
@@ -165,8 +167,8 @@ def without_fused_encoder_layer(layer_class: Type[nn.Module]) -> Type[nn.Module]
     def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
         initialize(self, *args, **kwargs)
         for name in ("in_proj", "out_proj", "fc1", "fc2"):
-            delattr(self, f"{name}_weight")
-            delattr(self, f"{name}_bias")
+            for kind in ("weight", "bias"):
+                self._parameters.pop(f"{name}_{kind}", None)  # gone already where a parent class is decorated
         self.can_use_fastpath = False  # type: ignore[assignment]
 
     layer_class.__init__ = __init__  # type: ignore[method-assign]
@@ -180,3 +182,36 @@ def absent_linear() -> Optional[nn.Module]:
     fairseq 0.12.2 reads their shapes in its constructor; there it gets a linear map without memory.
     """
     return nn.Linear(1, 1, device="meta") if HAS_FUSED_ENCODER_LAYER else None
+
+
+# --- Defect 5: TorchScript cannot compile a subclass of fairseq's attention, unless it has compiled the class itself. ---
+
+
+def scriptable_attention(attention_class: Type[nn.Module]) -> Type[nn.Module]:
+    """Class decorator: lets ``torch.jit.script`` compile a subclass of fairseq's ``MultiheadAttention``.
+
+    Its ``forward`` calls a static method by the name of its class. TorchScript knows that name only after it has
+    compiled the class itself, so that is done first, once, and only when something is scripted.
+    """
+
+    def __prepare_scriptable__(self: nn.Module) -> nn.Module:
+        _script_stock_attention()
+        return self
+
+    attention_class.__prepare_scriptable__ = __prepare_scriptable__  # type: ignore[attr-defined]
+    return attention_class
+
+
+@functools.lru_cache(maxsize=1)
+def _script_stock_attention() -> None:
+    torch.jit.script(MultiheadAttention(2, 1, self_attention=True))
+
+
+def renamed(function: Any, name: str) -> Any:
+    """The same function under another name: TorchScript has no ``super()`` and compiles methods by their names."""
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+    )
+    copy.__annotations__ = function.__annotations__
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy

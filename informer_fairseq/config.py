@@ -55,13 +55,16 @@ class EfficientEncoderConfig(FairseqDataclass):
     encoder_activation_fn: Optional[ChoiceEnum(ENCODER_ACTIVATIONS)] = field(  # type: ignore[valid-type]
         default=None,
         metadata={
-            "help": "activation of the encoder's feed-forward; default: --activation-fn where given, else leaky_relu"
+            "help": "activation of the encoder's feed-forward; default: --activation-fn where given, else the "
+            "architecture's (leaky_relu; relu for ni_transformer)"
         },
     )
 
 
-def set_encoder_defaults(args: Namespace, *, token_mixer: str, channel_mixer: str) -> None:
-    """Fills in what the user left open, then checks the whole.
+def set_encoder_defaults(
+    args: Namespace, *, token_mixer: str, channel_mixer: str, activation: Optional[str] = "leaky_relu"
+) -> None:
+    """Fills in what the user left open.
 
     Only flags that the chosen mixers read get a default: a flag that is set although nothing reads it was given by the
     user and is refused by :func:`check_encoder_flags`.
@@ -70,14 +73,12 @@ def set_encoder_defaults(args: Namespace, *, token_mixer: str, channel_mixer: st
         args: parsed flags, changed in place; an absent attribute and None both mean "not given".
         token_mixer: the architecture's token mixer.
         channel_mixer: the architecture's channel mixer.
-
-    Raises:
-        InputError: the flags do not fit together.
+        activation: the architecture's activation in the encoder's feed-forward; None for fairseq's default.
     """
     _default(args, "encoder_token_mixer", token_mixer)
     _default(args, "encoder_channel_mixer", channel_mixer)
     if args.encoder_channel_mixer == "feed-forward":
-        _default(args, "encoder_activation_fn", _given(args, "activation_fn") or "leaky_relu")
+        _default(args, "encoder_activation_fn", _given(args, "activation_fn") or activation or "relu")
     if is_position_bound(args.encoder_token_mixer, args.encoder_channel_mixer):
         _default(args, "encoder_fixed_length", 200)
     if args.encoder_token_mixer != "full":

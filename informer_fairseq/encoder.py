@@ -1,21 +1,20 @@
-"""The encoder: fairseq's, with our layers, sentences at the left edge, and a fixed largest length."""
+"""The encoder: fairseq's, with our layers, sentences at the left edge, a fixed largest length, layer composition."""
 
 from typing import Any, Dict, List, Optional
 
 import torch
 import torch.nn as nn
-from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerEncoderBase
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor
 
+from informer_fairseq.builders import build_layer_composition, wrap_layer
 from informer_fairseq.config import is_position_bound
-from informer_fairseq.encoder_layer import EfficientEncoderLayer
+from informer_fairseq.encoder_layer import ComposedEncoderLayer, EfficientEncoderLayer
 from informer_fairseq.padding import check_length, inverse_columns, left_aligning_columns, reorder_columns
 
 
 class EfficientEncoder(TransformerEncoderBase):
-    """fairseq's Transformer encoder over :class:`EfficientEncoderLayer`.
+    """fairseq's Transformer encoder over our layers, whose outputs may be composed.
 
     The output for a sentence depends neither on the other sentences of its batch nor on the padding side: sources are
     moved to the left edge before the first layer and the outputs moved back behind the last, so that column j of the
@@ -34,6 +33,7 @@ class EfficientEncoder(TransformerEncoderBase):
         self._shared: Dict[str, nn.Module] = {}  # filled by the first layer that is built
         super().__init__(cfg, dictionary, embed_tokens)
         del self._shared  # from here on the layers own what they share
+        self.layer_composition = build_layer_composition(cfg, cfg.encoder)
         self.fixed_length = 0
         if is_position_bound(cfg.encoder.token_mixer, cfg.encoder.channel_mixer):
             self.fixed_length = cfg.encoder.fixed_length
@@ -46,10 +46,12 @@ class EfficientEncoder(TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         """One layer, wrapped for activation checkpointing and FSDP as fairseq wraps its own."""
-        layer = EfficientEncoderLayer(cfg, self._shared)
-        if cfg.checkpoint_activations:
-            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+        layer: nn.Module
+        if is_position_bound(cfg.encoder.token_mixer, cfg.encoder.channel_mixer):
+            layer = EfficientEncoderLayer(cfg, self._shared)
+        else:
+            layer = ComposedEncoderLayer(cfg)
+        return wrap_layer(layer, cfg)
 
     def forward(
         self,
@@ -81,7 +83,10 @@ class EfficientEncoder(TransformerEncoderBase):
             src_tokens = src_tokens.gather(1, columns)
             if token_embeddings is not None:
                 token_embeddings = reorder_columns(token_embeddings, columns)
-        out = self.forward_scriptable(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+        if self.layer_composition is None:
+            out = self.forward_scriptable(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+        else:
+            out = self.forward_composed(src_tokens, return_all_hiddens, token_embeddings)
         if columns is not None:
             back = inverse_columns(columns)
             for name in ("encoder_out", "encoder_states"):
@@ -90,9 +95,40 @@ class EfficientEncoder(TransformerEncoderBase):
                 ]  # T x B x C
             out["encoder_embedding"] = [reorder_columns(state, back) for state in out["encoder_embedding"]]
             out["encoder_padding_mask"] = [mask.gather(1, back) for mask in out["encoder_padding_mask"]]
-        # The layers keep batch-first memory; the decoder reads the output once in each of its layers.
+        # Position-bound layers keep batch-first memory; the decoder reads the output once in each of its layers.
         out["encoder_out"] = [state.contiguous() for state in out["encoder_out"]]
         return out
+
+    def forward_composed(
+        self, src_tokens: Tensor, return_all_hiddens: bool, token_embeddings: Optional[Tensor]
+    ) -> Dict[str, List[Tensor]]:
+        """Runs the layers and composes their outputs; takes and returns the same as ``forward``.
+
+        fairseq's ``forward_scriptable`` hands out the layers' outputs, but not under TorchScript.
+        """
+        padding_mask = src_tokens.eq(self.padding_idx)
+        has_padding = bool(padding_mask.any())
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        if has_padding:
+            x = x.masked_fill(padding_mask.unsqueeze(2), 0.0)
+        x = x.transpose(0, 1)  # B x T x C -> T x B x C
+        states = [x]
+        for layer in self.layers:
+            states.append(layer(states[-1], padding_mask if has_padding else None))
+        if self.layer_composition is not None:  # known to the caller, but not to TorchScript
+            x = self.layer_composition(states[1:])
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        empty: List[Tensor] = []
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding_mask],
+            "encoder_embedding": [embedding],
+            "encoder_states": states if return_all_hiddens else empty,
+            "fc_results": empty,
+            "src_tokens": empty,
+            "src_lengths": [padding_mask.logical_not().sum(dim=1, dtype=torch.int32).unsqueeze(1)],
+        }
 
     def max_positions(self) -> int:
         """The largest source length: fairseq's limit, or n where that is smaller."""

@@ -7,11 +7,37 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
 from informer_fairseq import compat
-from informer_fairseq.builders import build_activation, build_channel_mixer, build_token_mixer
+from informer_fairseq.builders import build_activation, build_attention, build_channel_mixer, build_token_mixer
 
 
 @compat.without_fused_encoder_layer
-class EfficientEncoderLayer(TransformerEncoderLayerBase):
+class ComposedEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer with our choice of head composition and feed-forward activation.
+
+    Args:
+        cfg: a ``TransformerConfig`` that carries our flags.
+    """
+
+    def __init__(self, cfg: Any):
+        super().__init__(cfg)
+        activation = getattr(cfg.encoder, "activation_fn", None)
+        if activation is not None:  # there is none where no feed-forward reads it
+            self.activation_fn = build_activation(activation)
+
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
+        """fairseq's attention, with the heads composed as the flags say."""
+        return build_attention(
+            lambda: super(ComposedEncoderLayer, self).build_self_attention(embed_dim, cfg),
+            cfg,
+            embed_dim,
+            cfg.encoder.attention_heads,
+            self_attention=True,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
+
+
+@compat.without_fused_encoder_layer
+class EfficientEncoderLayer(ComposedEncoderLayer):
     """fairseq's encoder layer with exchangeable token mixer and channel mixer.
 
     Post-norm by default as in both papers, pre-norm with ``--encoder-normalize-before``. The full token mixer is
@@ -33,9 +59,7 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
         del self._shared
         self.uses_full_attention = cfg.encoder.token_mixer == "full"
         self.channel_mixer = build_channel_mixer(cfg)
-        if self.channel_mixer is None:
-            self.activation_fn = build_activation(cfg.encoder.activation_fn)
-        else:
+        if self.channel_mixer is not None:
             self.fc1 = self.fc2 = None
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:

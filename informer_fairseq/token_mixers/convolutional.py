@@ -1,7 +1,7 @@
 """Convolutional low-rank self-attention: keys and values are compressed by a strided convolution and max-pooling."""
 
 import math
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 import torch.nn as nn
@@ -106,7 +106,7 @@ class ConvolutionalSelfAttention(ReducedSelfAttention):
         num_heads: number of heads h.
         projection: compresses the keys and, without ``value_projection``, the values as well.
         value_projection: the values' own projection; None to share the keys'.
-        dropout: dropout probability of the attention weights.
+        **attention: ``dropout``, ``out_proj`` and ``head_composition``, as for :class:`ReducedSelfAttention`.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class ConvolutionalSelfAttention(ReducedSelfAttention):
         num_heads: int,
         projection: ConvolutionalProjection,
         value_projection: Optional[ConvolutionalProjection] = None,
-        dropout: float = 0.0,
+        **attention: Any,
     ):
-        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
+        super().__init__(embed_dim=embed_dim, num_heads=num_heads, **attention)
         self.projection = projection
         self.value_projection = value_projection
 

@@ -1,7 +1,7 @@
 """Low-rank self-attention (Linformer): keys and values are r linear combinations of the positions."""
 
 import math
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 import torch.nn as nn
@@ -61,7 +61,7 @@ class LowRankSelfAttention(ReducedSelfAttention):
         num_heads: number of heads h; they share the projection.
         projection: maps positions to slots, for the keys and, without ``value_projection``, for the values as well.
         value_projection: the values' own projection (F); None to share the keys' (E).
-        dropout: dropout probability of the attention weights.
+        **attention: ``dropout``, ``out_proj`` and ``head_composition``, as for :class:`ReducedSelfAttention`.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class LowRankSelfAttention(ReducedSelfAttention):
         num_heads: int,
         projection: LowRankProjection,
         value_projection: Optional[LowRankProjection] = None,
-        dropout: float = 0.0,
+        **attention: Any,
     ):
-        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
+        super().__init__(embed_dim=embed_dim, num_heads=num_heads, **attention)
         self.projection = projection
         self.value_projection = value_projection
 

@@ -1,0 +1,1 @@
+"""Compositions: N tensors (..., d) become one of (..., d_out); plain modules that know nothing of fairseq."""
