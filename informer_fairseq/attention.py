@@ -8,6 +8,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from informer_fairseq import compat
+from informer_fairseq.compositions.bilinear_pooling import BilinearInteraction
 from informer_fairseq.compositions.hierarchical import HierarchicalAggregation
 
 
@@ -19,7 +20,7 @@ class HeadInteraction(nn.Module):
         output_projection: W_O behind P; None where P takes its place.
     """
 
-    def __init__(self, *, interaction: nn.Module, output_projection: Optional[nn.Module] = None):
+    def __init__(self, *, interaction: BilinearInteraction, output_projection: Optional[nn.Linear] = None):
         super().__init__()
         self.interaction = interaction
         self.output_projection = output_projection

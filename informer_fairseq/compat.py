@@ -184,7 +184,7 @@ def absent_linear() -> Optional[nn.Module]:
     return nn.Linear(1, 1, device="meta") if HAS_FUSED_ENCODER_LAYER else None
 
 
-# --- Defect 5: TorchScript cannot compile a subclass of fairseq's attention, unless it has compiled the class itself. ---
+# --- Defect 5: TorchScript compiles a subclass of fairseq's attention only after the class itself. ---
 
 
 def scriptable_attention(attention_class: Type[nn.Module]) -> Type[nn.Module]:

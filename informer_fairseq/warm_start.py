@@ -191,8 +191,8 @@ def _check_words(path: str, state: Dict[str, Any], task: Any) -> None:
         if theirs[number] != ours[number]:
             raise InputError(
                 f"the {side} dictionary of --init-from-transformer {path} ({files[number]}) has other words, or "
-                "another order, than the data's of the same size: use the data-bin it was trained on, or binarize with its "
-                "dict files"
+                "another order, than the data's of the same size: use the data-bin it was trained on, or binarize with "
+                "its dict files"
             )
 
 

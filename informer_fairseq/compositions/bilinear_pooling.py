@@ -74,13 +74,14 @@ class LowRankBilinearPooling(nn.Module):
         """Starts as a linear map, ``P^T U^T R`` with the scale of a Xavier start: V = 0, v = 1, u = 0.
 
         P has orthonormal rows or columns, the identity where r = d_out. Without first order there is no v to hold the
-        second factor at one, and V starts like U.
+        second factor at one: V starts at a fiftieth of U, so that inputs of some hundreds leave the result within float16.
         """
         self._reset_pool()
         output_dim = self.interaction.pool.out_features
         # P^T U^T has min(r, d_out) / d_out of the variance of U; Xavier's is 2 / (inputs + outputs).
         bound = math.sqrt(6 / (self.factors.in_features + output_dim) * max(1.0, output_dim / self.rank))
         nn.init.uniform_(self.factors.weight, -bound, bound)
+        self.factors.weight[self.rank :] *= 0.02
         self._hold_second_factor_at_one()
 
     @torch.no_grad()
@@ -94,8 +95,12 @@ class LowRankBilinearPooling(nn.Module):
 
     @torch.no_grad()
     def select_last(self) -> None:
-        """Starts as the identity on the last vector where r >= d; below that, as a projection of rank r."""
-        self._reset_pool()
+        """Starts as the identity on the last vector where r >= d; below that, as a projection of rank r.
+
+        Without first order, as the last vector times Xavier-scaled combinations of all.
+        """
+        self.reset_parameters()
+        self.factors.weight[self.rank :] *= 50
         self.factors.weight[: self.rank].zero_()
         pool = self.interaction.pool.weight  # P^T: d_out x r
         self.factors.weight[: self.rank, -self.input_dim :] = pool.t()[:, : self.input_dim]

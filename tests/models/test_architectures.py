@@ -13,15 +13,12 @@ from tests.support.models import (
     batch,
     build,
     build_small,
+    count,
     dictionary,
     flags,
 )
 
 VOCABULARY = {"source_size": 1000, "target_size": 700}
-
-
-def count(model):
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, {"source_size": 17191, "target_size": 7709}], ids=str)

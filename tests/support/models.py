@@ -53,9 +53,14 @@ def build(arch, source_size=50, target_size=45, joined=False, **overrides):
 def build_small(arch, **overrides):
     """Builds a small model without dropout (width 16, 2+2 layers, n 40, r 8)."""
     sizes = dict(SMALL, dropout=0.0)
-    if arch == "transformer":
+    if arch in ("transformer", "ni_transformer"):
         sizes = {name: value for name, value in sizes.items() if not name.endswith("_length")}
     return build(arch, **{**sizes, **overrides})
+
+
+def count(model):
+    """The number of the model's parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def batch(lengths, pad, side="right", size=50, seed=3):
