@@ -10,9 +10,9 @@ from typing import Any, Dict, List, Optional, Tuple, cast
 import torch
 import torch.nn as nn
 from fairseq import checkpoint_utils
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.models.transformer import TransformerModel, base_architecture
+from fairseq.models.transformer import DEFAULT_MAX_SOURCE_POSITIONS, TransformerModel, base_architecture
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -96,10 +96,15 @@ def load_transformer(path: str, args: Namespace, task: Any) -> TransformerModel:
     """Reads a checkpoint of fairseq's ``transformer`` and builds that model, after checks (Raises InputError)."""
     if not Path(path).is_file():
         raise InputError(f"no such file: --init-from-transformer {path}; give a checkpoint of fairseq's transformer")
-    state = checkpoint_utils.load_checkpoint_to_cpu(path)
-    flags = _model_flags(state)
-    if flags is None or not isinstance(state.get("model"), dict):
-        raise InputError(f"--init-from-transformer {path} holds no flags and weights of a fairseq model: give another")
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(path)
+        flags = _model_flags(state)
+        weights = state["model"]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"--init-from-transformer {path} lacks what a fairseq checkpoint holds ({type(error).__name__}: {error}): "
+            "give a checkpoint of fairseq's transformer"
+        ) from error
     arch = getattr(flags, "arch", None) or getattr(flags, "_name", None)
     if arch is not None and ARCH_MODEL_REGISTRY.get(arch) is not TransformerModel:
         raise InputError(
@@ -107,16 +112,14 @@ def load_transformer(path: str, args: Namespace, task: Any) -> TransformerModel:
         )
     base_architecture(flags)
     _check_flags(path, flags, args)
-    check_embeddings(
-        {"source": len(task.source_dictionary), "target": len(task.target_dictionary)}, state["model"], path
-    )
+    check_embeddings({"source": len(task.source_dictionary), "target": len(task.target_dictionary)}, weights, path)
     _check_words(path, state, task)
 
     flags.encoder_embed_path = flags.decoder_embed_path = None
     flags.checkpoint_activations = flags.offload_activations = False
     stock = TransformerModel.build_model(flags, task)
     try:
-        stock.load_state_dict(state["model"], strict=True)
+        stock.load_state_dict(weights, strict=True)
     except RuntimeError as error:
         raise InputError(
             f"--init-from-transformer {path} holds weights that do not fit its own flags: "
@@ -125,15 +128,11 @@ def load_transformer(path: str, args: Namespace, task: Any) -> TransformerModel:
     return stock
 
 
-def _model_flags(state: Dict[str, Any]) -> Optional[Namespace]:
+def _model_flags(state: Dict[str, Any]) -> Namespace:
     """The model's flags as a Namespace of its own, from either of fairseq's formats."""
-    flags: Any = state.get("args")
-    if flags is None and state.get("cfg") is not None:
-        flags = state["cfg"]["model"]
+    flags: Any = state["cfg"]["model"] if state.get("cfg") is not None else state["args"]
     if isinstance(flags, DictConfig):
         flags = OmegaConf.to_container(flags, resolve=True)
-    if flags is None:
-        return None
     return Namespace(**cast(Dict[str, Any], flags if isinstance(flags, dict) else vars(flags)))
 
 
@@ -162,7 +161,7 @@ def _check_flags(path: str, flags: Namespace, args: Namespace) -> None:
     for side in ("source", "target"):
         name = f"max_{side}_positions"
         learned = getattr(args, f"{'encoder' if side == 'source' else 'decoder'}_learned_pos")
-        theirs, ours = getattr(flags, name, None), getattr(args, name, None)
+        theirs, ours = (getattr(given, name, None) or DEFAULT_MAX_SOURCE_POSITIONS for given in (flags, args))
         if learned and theirs != ours:
             raise InputError(
                 f"--max-{side}-positions is {theirs} in --init-from-transformer {path} and {ours} here, and positions "
@@ -176,14 +175,17 @@ def _tied(flags: Namespace) -> bool:
 
 def _check_words(path: str, state: Dict[str, Any], task: Any) -> None:
     """Compares the words of both dictionaries where the data that the checkpoint was trained on is still there."""
-    task_flags = (state.get("cfg") or {}).get("task")
-    data = getattr(task_flags, "data", None) or getattr(state.get("args"), "data", None)
-    languages = [getattr(task_flags or state.get("args"), name, None) for name in ("source_lang", "target_lang")]
-    if not isinstance(data, str) or None in languages:
+    flags = (state.get("cfg") or {}).get("task") or state.get("args")
+    data = getattr(flags, "data", None)
+    if not isinstance(data, str):
         return
-    files = [Path(data.split(":")[0]) / f"dict.{language}.txt" for language in languages]
+    folder = Path(data.split(":")[0])
+    languages = [getattr(flags, name, None) for name in ("source_lang", "target_lang")]
+    if None in languages and folder.is_dir():
+        languages = list(data_utils.infer_language_pair(str(folder)))
+    files = [folder / f"dict.{language}.txt" for language in languages]
     if not all(file.is_file() for file in files):
-        logger.info(f"{files[0].parent} is gone: the checkpoint's dictionaries are compared by their sizes alone")
+        logger.info(f"no dictionaries in {folder}: the checkpoint's are compared by their sizes alone")
         return
     theirs = dictionary_fingerprints(*(Dictionary.load(str(file)) for file in files)).tolist()
     ours = dictionary_fingerprints(task.source_dictionary, task.target_dictionary).tolist()

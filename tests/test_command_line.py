@@ -11,7 +11,7 @@ from fairseq_cli import generate, train
 
 from informer_fairseq import average_checkpoints
 from tests.conftest import ROOT
-from tests.support.models import EFFICIENT_ARCHS, PAPER_ARCHS
+from tests.support.models import ALL_ARCHS, PAPER_ARCHS
 
 USER_DIR = str(ROOT / "informer_fairseq")
 SIZES = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --decoder-embed-dim 32 --dropout 0".split()
@@ -43,7 +43,7 @@ def run_generate(data_bin, path, *more, output):
     return hypotheses
 
 
-@pytest.fixture(scope="module", params=EFFICIENT_ARCHS)
+@pytest.fixture(scope="module", params=ALL_ARCHS)
 def trained(request, data_bin, tmp_path_factory):
     """(architecture, folder of checkpoints 1 to 3, the third from a resumed run).
 

@@ -74,7 +74,7 @@ class LowRankBilinearPooling(nn.Module):
         """Starts as a linear map, ``P^T U^T R`` with the scale of a Xavier start: V = 0, v = 1, u = 0.
 
         P has orthonormal rows or columns, the identity where r = d_out. Without first order there is no v to hold the
-        second factor at one: V starts at a fiftieth of U, so that inputs of some hundreds leave the result within float16.
+        second factor at one: V starts at a fiftieth of U, so that inputs of some hundreds give results within float16.
         """
         self._reset_pool()
         output_dim = self.interaction.pool.out_features

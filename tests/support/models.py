@@ -11,6 +11,7 @@ import informer_fairseq  # noqa: F401  (registers the architectures)
 
 PAPER_ARCHS = ("linformer_mt", "conv_linformer_mt", "informer_mt")
 EFFICIENT_ARCHS = (*PAPER_ARCHS, "linformer_informer_mt")
+ALL_ARCHS = (*EFFICIENT_ARCHS, "ni_transformer")
 SHARING_MODES = ("none", "kv", "layer")
 SMALL = {
     "encoder_embed_dim": 16,
@@ -40,13 +41,18 @@ def flags(arch, **overrides):
     return args
 
 
-def build(arch, source_size=50, target_size=45, joined=False, **overrides):
-    """Builds a model; without overrides at the architecture's own sizes."""
+def stand_in_task(source_size, target_size, joined=False):
+    """What a model needs of fairseq's translation task; joined dictionaries are the source's."""
     source = dictionary(source_size)
     target = source if joined else dictionary(target_size, "v")
-    task = SimpleNamespace(
+    return SimpleNamespace(
         source_dictionary=source, target_dictionary=target, datasets={}, load_dataset=lambda *_: None
     )
+
+
+def build(arch, source_size=50, target_size=45, joined=False, **overrides):
+    """Builds a model; without overrides at the architecture's own sizes."""
+    task = stand_in_task(source_size, target_size, joined)
     return ARCH_MODEL_REGISTRY[arch].build_model(flags(arch, **overrides), task)
 
 
