@@ -22,18 +22,10 @@
 set -euo pipefail
 
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-ROOT="$(cd "$HERE/../.." && pwd)"
 PAGE="https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi"
-
-fail() {
-    echo "run.sh: error: $*" >&2
-    exit 2
-}
-
-if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
-    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"
-    exit 0
-fi
+# shellcheck source=examples/recipe.sh
+source "$HERE/../recipe.sh"
+show_help_if_asked "$@"
 
 # ---------------------------------------------------------------------------------------------------------- settings
 ARCH="${ARCH:-informer_mt}"
@@ -46,11 +38,7 @@ FIXED_LENGTH="${FIXED_LENGTH:-200}"
 WORK="${WORK:-$ROOT/work/iwslt15_en_vi}"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
-if [[ -z "${PYTHON:-}" ]]; then
-    PYTHON=python
-    if [[ -x "$ROOT/.venv/bin/python" ]]; then PYTHON="$ROOT/.venv/bin/python"; fi
-fi
-command -v "$PYTHON" >/dev/null || fail "no Python at '$PYTHON'; run make setup, or set PYTHON"
+choose_python
 
 case "$SIZE" in
     base) layers=6 width=512 inner=2048 heads=8 ;;
@@ -81,11 +69,8 @@ case "$ARCH" in
     transformer)
         name="transformer"
         if [[ "$SIZE" == tiny ]]; then name="transformer_tiny"; fi
-        architecture=(--arch transformer)
-        for side in encoder decoder; do
-            architecture+=("--$side-layers" "$layers" "--$side-embed-dim" "$width" "--$side-ffn-embed-dim" "$inner")
-            architecture+=("--$side-attention-heads" "$heads")
-        done
+        set_sizes "$layers" "$width" "$inner" "$heads"
+        architecture=(--arch transformer "${sizes[@]}")
         ;;
     *informer* | ni_transformer*)
         name="$ARCH"
@@ -100,15 +85,7 @@ case "$ARCH" in
 esac
 if [[ "$name" == *informer* ]]; then architecture+=(--encoder-fixed-length "$FIXED_LENGTH"); fi
 
-device=()
-case "${CPU:-auto}" in
-    1) device=(--cpu) ;;
-    0) ;;
-    auto)
-        if ! "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(--cpu); fi
-        ;;
-    *) fail "CPU is '$CPU'; it is 1, 0 or auto" ;;
-esac
+choose_device
 
 PREPARED="$WORK/$SETTING/prepared"
 DATA="$PREPARED/data-bin"
@@ -116,38 +93,13 @@ FOLDER="$WORK/$SETTING/${RUN:-$name-seed$SEED}"
 CHECKPOINTS="$FOLDER/checkpoints"
 
 # ------------------------------------------------------------------------------------------------------------ helpers
-# finished FILE KEY INPUT ...: FILE was made with the settings KEY, and no INPUT is newer.
-finished() {
-    local file="$1" key="$2" input
-    shift 2
-    [[ -f "$file" && -f "$file.made" && "$(cat "$file.made")" == "$key" ]] || return 1
-    for input in "$@"; do
-        if [[ "$input" -nt "$file" ]]; then return 1; fi
-    done
-}
-
 # The checkpoint that translates: the average, or the one with the best validation loss.
 model() {
     if [[ "$AVERAGE" -gt 0 ]]; then echo "$FOLDER/averaged.pt"; else echo "$CHECKPOINTS/checkpoint_best.pt"; fi
 }
 
-need() {
-    local path
-    for path in "$@"; do
-        [[ -e "$path" ]] || fail "no such file: $path; run the stage before, or all of them"
-    done
-}
-
 check_corpus() {
-    local set language
-    for set in train tst2012 tst2013; do
-        for language in en vi; do
-            if [[ ! -f "$CORPUS/$set.$language" && ! -f "$CORPUS/$set.$language.gz" ]]; then
-                fail "no such file: $CORPUS/$set.$language; a corpus has train, tst2012 and tst2013, each .en and" \
-                    ".vi: add it, or leave CORPUS unset and run the download stage"
-            fi
-        done
-    done
+    check_pairs en vi train tst2012 tst2013
 }
 
 # ------------------------------------------------------------------------------------------------------------- stages
@@ -201,28 +153,12 @@ stage_prepare() {
 
 stage_train() {
     need "$DATA/dict.en.txt"
-    mkdir -p "$FOLDER"
     local options=(--task translation --source-lang en --target-lang vi "${architecture[@]}"
         ${sharing[@]+"${sharing[@]}"} --dropout "$DROPOUT" "${batch[@]}" --required-batch-size-multiple 1
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)"
         --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP" --seed "$SEED" ${extra[@]+"${extra[@]}"})
-    # Whatever may not change between the parts of one training, the data included.
-    local settings lengths="EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE"
-    settings="$(printf '%s ' "${options[@]}")data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
-    if [[ -f "$CHECKPOINTS/checkpoint_last.pt" && "$(cat "$FOLDER/train.settings")" != "$settings" ]]; then
-        fail "$FOLDER was trained with other settings or data (train.settings there has them);" \
-            "set RUN to a new name, or remove that folder"
-    fi
-    if [[ -f "$FOLDER/train.done" && "$(cat "$FOLDER/train.done")" == "$lengths" ]]; then
-        echo "$FOLDER: trained before ($lengths)"
-        return
-    fi
-    printf '%s\n' "$settings" >"$FOLDER/train.settings"
-    "$PYTHON" -m fairseq_cli.train "$DATA" --user-dir "$ROOT/informer_fairseq" "${options[@]}" \
-        --max-epoch "$EPOCHS" --max-update "$MAX_UPDATE" --save-dir "$CHECKPOINTS" \
-        --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --log-interval 100 --log-file "$FOLDER/train.log" \
-        ${device[@]+"${device[@]}"}
-    printf '%s\n' "$lengths" >"$FOLDER/train.done"
+    train_once "EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE" "${options[@]}" -- --max-epoch "$EPOCHS" \
+        --max-update "$MAX_UPDATE" --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" ${device[@]+"${device[@]}"}
 }
 
 stage_average() {
@@ -230,26 +166,7 @@ stage_average() {
         echo "AVERAGE=0: checkpoint_best.pt translates"
         return
     fi
-    need "$CHECKPOINTS/checkpoint_last.pt"
-    local inputs=() number file
-    while read -r number; do
-        inputs+=("$CHECKPOINTS/checkpoint$number.pt")
-    done < <(
-        for file in "$CHECKPOINTS"/checkpoint[0-9]*.pt; do
-            file="${file##*/checkpoint}"
-            if [[ "$file" =~ ^[0-9]+\.pt$ ]]; then echo "${file%.pt}"; fi
-        done | sort -n | tail -n "$AVERAGE"
-    )
-    # A training stopped within its first epoch has no checkpoint of a whole epoch.
-    if [[ "${#inputs[@]}" == 0 ]]; then inputs=("$CHECKPOINTS/checkpoint_last.pt"); fi
-    if finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}"; then
-        echo "$FOLDER/averaged.pt: made before"
-        return
-    fi
-    echo "averaging ${inputs[*]##*/}"
-    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m informer_fairseq.average_checkpoints \
-        --inputs "${inputs[@]}" --output "$FOLDER/averaged.pt"
-    printf '%s\n' "${inputs[*]}" >"$FOLDER/averaged.pt.made"
+    average_last "$AVERAGE" epochs
 }
 
 # translate SUBSET NAME: one set, with as many hypotheses as source lines or an error.
@@ -262,12 +179,7 @@ translate() {
         echo "$output.tokenised.vi: translated before"
         return
     fi
-    # fairseq prints its whole configuration as a log line; LOGLEVEL=INFO brings it back.
-    LOGLEVEL="${LOGLEVEL:-WARNING}" "$PYTHON" -m fairseq_cli.generate "$DATA" \
-        --user-dir "$ROOT/informer_fairseq" --path "$path" --source-lang en --target-lang vi --gen-subset "$subset" --beam "$BEAM" --nbest 1 \
-        --batch-size "${GENERATE_BATCH:-64}" --required-batch-size-multiple 1 ${device[@]+"${device[@]}"} \
-        >"$output.generate.partial"
-    mv "$output.generate.partial" "$output.generate"
+    generate en vi "$subset" "$path" "$output.generate" --beam "$BEAM"
     local collect=("$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate"
         --source "$PREPARED/clean/$subset.en" --model "$PREPARED/segmented/model")
     "${collect[@]}" --detokenize vi --output "$output.vi"
@@ -296,14 +208,5 @@ stage_score() {
 }
 
 # --------------------------------------------------------------------------------------------------------------- main
-all=(download prepare train average translate score)
-stages=("$@")
-if [[ "${#stages[@]}" == 0 || "${stages[0]}" == all ]]; then stages=("${all[@]}"); fi
-for stage in "${stages[@]}"; do
-    [[ " ${all[*]} " == *" $stage "* ]] || fail "no stage '$stage'; the stages are ${all[*]}, or all"
-done
 if [[ -n "$OWN_CORPUS" ]]; then check_corpus; fi
-for stage in "${stages[@]}"; do
-    echo "=== $stage"
-    "stage_$stage"
-done
+run_stages "download prepare train average translate score" "$@"

@@ -3,13 +3,9 @@
 # Expects: HERE (the recipe's folder), CORPUS_NAME, SRC, TGT, VALID_SETS (array), TEST_SET, a function stage_download,
 # and the defaults that differ: BIG_DROPOUT, DEFAULT_SIZE, DEFAULT_MERGES.
 
-ROOT="$(cd "$HERE/../.." && pwd)"
+source "$HERE/../recipe.sh"
+show_help_if_asked "$@"
 FLAGS="$ROOT/examples/neuron_interaction/flags"
-
-fail() {
-    echo "run.sh: error: $*" >&2
-    exit 2
-}
 
 # ---------------------------------------------------------------------------------------------------------- settings
 SYSTEM="${SYSTEM:-baseline}"
@@ -19,11 +15,7 @@ RANK="${RANK:-}"
 WORK="${WORK:-$ROOT/work/$CORPUS_NAME}"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
-if [[ -z "${PYTHON:-}" ]]; then
-    PYTHON=python
-    if [[ -x "$ROOT/.venv/bin/python" ]]; then PYTHON="$ROOT/.venv/bin/python"; fi
-fi
-command -v "$PYTHON" >/dev/null || fail "no Python at '$PYTHON'; run make setup, or set PYTHON"
+choose_python
 
 case "$SIZE" in
     # Updates of the base and the big size are of 8 x 4,096 tokens, as in the paper.
@@ -58,21 +50,8 @@ BEAM="${BEAM:-4}"
 LENPEN="${LENPEN:-0.6}"
 read -r -a extra <<<"${EXTRA_ARGS:-}"
 
-sizes=()
-for side in encoder decoder; do
-    sizes+=("--$side-layers" "$layers" "--$side-embed-dim" "$width" "--$side-ffn-embed-dim" "$inner")
-    sizes+=("--$side-attention-heads" "$heads")
-done
-device=()
-case "${CPU:-auto}" in
-    1) device=(--cpu) ;;
-    0) device=(--fp16) ;;
-    auto)
-        device=(--fp16)
-        if ! "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(--cpu); fi
-        ;;
-    *) fail "CPU is '$CPU'; it is 1, 0 or auto" ;;
-esac
+set_sizes "$layers" "$width" "$inner" "$heads"
+choose_device --fp16
 
 PREPARED="$WORK/prepared"
 DATA="$PREPARED/data-bin"
@@ -80,40 +59,19 @@ BASELINE="$WORK/$SIZE-baseline-seed$SEED"
 FOLDER="$WORK/${RUN:-$SIZE-$SYSTEM${RANK:+-rank$RANK}-seed$SEED}"
 
 # ------------------------------------------------------------------------------------------------------------ helpers
-# finished FILE KEY INPUT ...: FILE was made with the settings KEY, and no INPUT is newer.
-finished() {
-    local file="$1" key="$2" input
-    shift 2
-    [[ -f "$file" && -f "$file.made" && "$(cat "$file.made")" == "$key" ]] || return 1
-    for input in "$@"; do
-        if [[ "$input" -nt "$file" ]]; then return 1; fi
-    done
-}
-
-need() {
-    local path
-    for path in "$@"; do
-        [[ -e "$path" ]] || fail "no such file: $path; run the stage before, or all of them"
-    done
-}
-
 check_corpus() {
-    local set language
-    for set in train "${VALID_SETS[@]}" "$TEST_SET"; do
-        for language in "$SRC" "$TGT"; do
-            if [[ ! -f "$CORPUS/$set.$language" && ! -f "$CORPUS/$set.$language.gz" ]]; then
-                fail "no such file: $CORPUS/$set.$language (or .gz); a corpus has train, ${VALID_SETS[*]} and" \
-                    "$TEST_SET, each .$SRC and .$TGT: add it, or leave CORPUS unset and run the download stage"
-            fi
-        done
-    done
+    check_pairs "$SRC" "$TGT" train "${VALID_SETS[@]}" "$TEST_SET"
 }
 
-# below_width OPTION ...: the last --composition-rank of the options, if any, is below the width.
-below_width() {
+# approximates OPTION ...: the system's rank is below the width, so that it can only approximate the baseline. (Without
+# first-order terms there is nothing to approximate.)
+approximates() {
     local rank="$width"
     while [[ $# -gt 0 ]]; do
-        if [[ "$1" == --composition-rank ]]; then rank="$2"; fi
+        case "$1" in
+            --composition-rank) rank="$2" ;;
+            --composition-second-order-only) return 1 ;;
+        esac
         shift
     done
     [[ "$rank" -lt "$width" ]]
@@ -128,7 +86,7 @@ stage_prepare() {
         mkdir -p "$WORK/joined"
         for language in "$SRC" "$TGT"; do
             for set in "${VALID_SETS[@]}"; do
-                if [[ -f "$CORPUS/$set.$language" ]]; then cat "$CORPUS/$set.$language"; else gzip -dc "$CORPUS/$set.$language.gz"; fi
+                cat "$CORPUS/$set.$language" 2>/dev/null || gzip -dc "$CORPUS/$set.$language.gz"
             done >"$valid.$language.partial"
             # A file with the same text keeps its time, so that finished steps stay finished.
             if cmp -s "$valid.$language.partial" "$valid.$language"; then
@@ -152,61 +110,23 @@ stage_train() {
         read -r -a flags <"$FLAGS/$SYSTEM.txt"
         system=(--arch ni_transformer "${sizes[@]}" "${flags[@]}" --init-from-transformer "$BASELINE/averaged.pt")
         if [[ -n "$RANK" ]]; then system+=(--composition-rank "$RANK"); fi
-        if below_width "${system[@]}"; then system+=(--init-with-low-rank-approximation); fi
+        if approximates "${system[@]}"; then system+=(--init-with-low-rank-approximation); fi
     fi
     local options=(--task translation --source-lang "$SRC" --target-lang "$TGT" "${system[@]}" --share-all-embeddings
         --dropout "$DROPOUT" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
         --adam-betas "(0.9, 0.98)" --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP"
         --max-tokens "$MAX_TOKENS" --update-freq "$UPDATE_FREQ" --required-batch-size-multiple 1 --seed "$SEED"
         ${extra[@]+"${extra[@]}"})
-    # Whatever may not change between the parts of one training, the data included.
-    local settings lengths="UPDATES=$UPDATES EPOCHS=$EPOCHS" last="$FOLDER/checkpoints/checkpoint_last.pt"
-    settings="$(printf '%s ' "${options[@]}")data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
-    if [[ -f "$last" && "$(cat "$FOLDER/train.settings")" != "$settings" ]]; then
-        fail "$FOLDER was trained with other settings or data (train.settings there has them);" \
-            "set RUN to a new name, or remove that folder"
-    fi
-    if [[ -f "$FOLDER/train.done" && "$(cat "$FOLDER/train.done")" == "$lengths" ]]; then
-        echo "$FOLDER: trained before ($lengths)"
-        return
-    fi
-    mkdir -p "$FOLDER"
-    printf '%s\n' "$settings" >"$FOLDER/train.settings"
     local keep=(--keep-last-epochs "$AVERAGE")
     if [[ "$SAVE_INTERVAL" -gt 0 ]]; then
         keep=(--save-interval-updates "$SAVE_INTERVAL" --keep-interval-updates "$AVERAGE" --no-epoch-checkpoints)
     fi
-    "$PYTHON" -m fairseq_cli.train "$DATA" --user-dir "$ROOT/informer_fairseq" "${options[@]}" \
-        --max-update "$UPDATES" --max-epoch "$EPOCHS" --save-dir "$FOLDER/checkpoints" "${keep[@]}" \
-        --log-interval 100 --log-file "$FOLDER/train.log" "${device[@]}"
-    printf '%s\n' "$lengths" >"$FOLDER/train.done"
+    train_once "UPDATES=$UPDATES EPOCHS=$EPOCHS" "${options[@]}" -- --max-update "$UPDATES" --max-epoch "$EPOCHS" \
+        "${keep[@]}" "${device[@]}"
 }
 
 stage_average() {
-    need "$FOLDER/checkpoints/checkpoint_last.pt"
-    local inputs=() name
-    # checkpoint_EPOCH_UPDATE.pt by updates, or checkpointEPOCH.pt by epochs; the last ones.
-    while read -r name; do
-        if [[ -n "$name" ]]; then inputs+=("$FOLDER/checkpoints/$name"); fi
-    done < <(
-        cd "$FOLDER/checkpoints"
-        if [[ "$SAVE_INTERVAL" -gt 0 ]]; then
-            find . -name 'checkpoint_[0-9]*_[0-9]*.pt' | sed 's,^\./,,' | sort -t _ -k 3n | tail -n "$AVERAGE"
-        else
-            find . -name 'checkpoint[0-9]*.pt' | sed 's,^\./checkpoint,,' | sort -n | tail -n "$AVERAGE" |
-                sed 's,^,checkpoint,'
-        fi
-    )
-    # A short training has no checkpoint but the last.
-    if [[ "${#inputs[@]}" == 0 ]]; then inputs=("$FOLDER/checkpoints/checkpoint_last.pt"); fi
-    if finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}"; then
-        echo "$FOLDER/averaged.pt: made before"
-        return
-    fi
-    echo "averaging ${inputs[*]##*/}"
-    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m informer_fairseq.average_checkpoints \
-        --inputs "${inputs[@]}" --output "$FOLDER/averaged.pt"
-    printf '%s\n' "${inputs[*]}" >"$FOLDER/averaged.pt.made"
+    if [[ "$SAVE_INTERVAL" -gt 0 ]]; then average_last "$AVERAGE" updates; else average_last "$AVERAGE" epochs; fi
 }
 
 stage_translate() {
@@ -216,12 +136,7 @@ stage_translate() {
         echo "$output.$TGT: translated before"
         return
     fi
-    # fairseq prints its whole configuration as a log line; LOGLEVEL=INFO brings it back.
-    LOGLEVEL="${LOGLEVEL:-WARNING}" "$PYTHON" -m fairseq_cli.generate "$DATA" --user-dir "$ROOT/informer_fairseq" \
-        --path "$FOLDER/averaged.pt" --source-lang "$SRC" --target-lang "$TGT" --gen-subset test --beam "$BEAM" \
-        --lenpen "$LENPEN" --nbest 1 --batch-size "${GENERATE_BATCH:-64}" --required-batch-size-multiple 1 \
-        "${device[@]}" >"$output.generate.partial"
-    mv "$output.generate.partial" "$output.generate"
+    generate "$SRC" "$TGT" test "$FOLDER/averaged.pt" "$output.generate" --beam "$BEAM" --lenpen "$LENPEN"
     "$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate" --source "$source" \
         --model "$PREPARED/segmented/model" --detokenize "$TGT" --output "$output.$TGT"
     printf '%s\n' "$key" >"$output.$TGT.made"
@@ -267,14 +182,5 @@ stage_compare() {
 }
 
 # --------------------------------------------------------------------------------------------------------------- main
-stages=("$@")
-all=(download prepare train average translate score)
-if [[ "${#stages[@]}" == 0 || "${stages[0]}" == all ]]; then stages=("${all[@]}"); fi
-for stage in "${stages[@]}"; do
-    [[ " ${all[*]} compare " == *" $stage "* ]] || fail "no stage '$stage'; the stages are ${all[*]} and compare, or all"
-done
 if [[ -n "$OWN_CORPUS" ]]; then check_corpus; fi
-for stage in "${stages[@]}"; do
-    echo "=== $stage${SYSTEM:+ ($SYSTEM)}"
-    "stage_$stage"
-done
+run_stages "download prepare train average translate score (compare)" "$@"

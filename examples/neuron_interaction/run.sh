@@ -21,11 +21,6 @@
 #   PYTHON=               the Python with fairseq (that of .venv under the repository, else python)
 set -euo pipefail
 
-if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
-    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"
-    exit 0
-fi
-
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 SRC="${SRC:-en}" TGT="${TGT:-de}"
 CORPUS_NAME=neuron_interaction VALID_SETS=(valid) TEST_SET=test

@@ -40,7 +40,7 @@ def corpus(write, *, without=""):
         ((), {"SETTING": "old"}, "SETTING is 'old'; it is paper or modern"),
         ((), {"CPU": "yes"}, "CPU is 'yes'; it is 1, 0 or auto"),
         ((), {"ARCH": "lstm", "SIZE": "tiny"}, "SIZE=tiny is for transformer and the plugin's architectures"),
-        ((), {"CORPUS": "nowhere"}, "no such file: nowhere/train.en; a corpus has train, tst2012 and tst2013"),
+        ((), {"CORPUS": "nowhere"}, "no such file: nowhere/train.en; a corpus has train, tst2012, tst2013"),
         (("train",), {}, "run the stage before, or all of them"),
         ((), {"PYTHON": "no-such-python"}, "no Python at 'no-such-python'"),
     ],

@@ -1,0 +1,161 @@
+# What the recipes share: set HERE to the recipe's folder, then source this file. Functions read the recipe's variables:
+# PYTHON, CPU, CORPUS, DATA (the data-bin) and FOLDER (where a run writes).
+
+ROOT="$(cd "$HERE/../.." && pwd)"
+
+fail() {
+    echo "run.sh: error: $*" >&2
+    exit 2
+}
+
+# The lines of comment at the top of the recipe are its help.
+show_help_if_asked() {
+    if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+        sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$HERE/run.sh"
+        exit 0
+    fi
+}
+
+choose_python() {
+    if [[ -z "${PYTHON:-}" ]]; then
+        PYTHON=python
+        if [[ -x "$ROOT/.venv/bin/python" ]]; then PYTHON="$ROOT/.venv/bin/python"; fi
+    fi
+    command -v "$PYTHON" >/dev/null || fail "no Python at '$PYTHON'; run make setup, or set PYTHON"
+}
+
+# choose_device [OPTION ...]: the array device gets --cpu, or the given options where there is a GPU.
+choose_device() {
+    device=("$@")
+    case "${CPU:-auto}" in
+        1) device=(--cpu) ;;
+        0) ;;
+        auto)
+            if ! "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(--cpu); fi
+            ;;
+        *) fail "CPU is '$CPU'; it is 1, 0 or auto" ;;
+    esac
+}
+
+# set_sizes LAYERS WIDTH INNER HEADS: the array sizes gets fairseq's flags for both sides.
+set_sizes() {
+    local side
+    sizes=()
+    for side in encoder decoder; do
+        sizes+=("--$side-layers" "$1" "--$side-embed-dim" "$2" "--$side-ffn-embed-dim" "$3")
+        sizes+=("--$side-attention-heads" "$4")
+    done
+}
+
+# finished FILE KEY INPUT ...: FILE was made with the settings KEY, and no INPUT is newer.
+finished() {
+    local file="$1" key="$2" input
+    shift 2
+    [[ -f "$file" && -f "$file.made" && "$(cat "$file.made")" == "$key" ]] || return 1
+    for input in "$@"; do
+        if [[ "$input" -nt "$file" ]]; then return 1; fi
+    done
+}
+
+need() {
+    local path
+    for path in "$@"; do
+        [[ -e "$path" ]] || fail "no such file: $path; run the stage before, or all of them"
+    done
+}
+
+# check_pairs SOURCE TARGET SET ...: CORPUS has every set in both languages, packed or not.
+check_pairs() {
+    local languages=("$1" "$2") set language sets
+    shift 2
+    sets="$*"
+    for set in "$@"; do
+        for language in "${languages[@]}"; do
+            if [[ ! -f "$CORPUS/$set.$language" && ! -f "$CORPUS/$set.$language.gz" ]]; then
+                fail "no such file: $CORPUS/$set.$language; a corpus has ${sets// /, }, each .${languages[0]} and" \
+                    ".${languages[1]}: add it, or leave CORPUS unset and run the download stage"
+            fi
+        done
+    done
+}
+
+# train_once LENGTHS OPTION ... [-- OPTION ...]: trains into FOLDER, goes on where a training stopped, skips a finished
+# one. What stands before -- may not change between the parts of one training, nor may the data.
+train_once() {
+    local lengths="$1" options=() last="$FOLDER/checkpoints/checkpoint_last.pt" settings
+    shift
+    while [[ $# -gt 0 && "$1" != -- ]]; do
+        options+=("$1")
+        shift
+    done
+    if [[ $# -gt 0 ]]; then shift; fi
+    mkdir -p "$FOLDER"
+    settings="$(printf '%s ' "${options[@]}")data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
+    if [[ -f "$last" && "$(cat "$FOLDER/train.settings")" != "$settings" ]]; then
+        fail "$FOLDER was trained with other settings or data (train.settings there has them);" \
+            "set RUN to a new name, or remove that folder"
+    fi
+    if [[ -f "$FOLDER/train.done" && "$(cat "$FOLDER/train.done")" == "$lengths" ]]; then
+        echo "$FOLDER: trained before ($lengths)"
+        return
+    fi
+    printf '%s\n' "$settings" >"$FOLDER/train.settings"
+    "$PYTHON" -m fairseq_cli.train "$DATA" --user-dir "$ROOT/informer_fairseq" "${options[@]}" "$@" \
+        --save-dir "$FOLDER/checkpoints" --log-interval 100 --log-file "$FOLDER/train.log"
+    printf '%s\n' "$lengths" >"$FOLDER/train.done"
+}
+
+# average_last COUNT epochs|updates: FOLDER/averaged.pt from the last checkpoints of whole epochs, or by updates.
+average_last() {
+    local inputs=() name pattern='checkpoint[0-9]*.pt' key=1n
+    if [[ "$2" == updates ]]; then pattern='checkpoint_[0-9]*_[0-9]*.pt' key=3n; fi
+    need "$FOLDER/checkpoints/checkpoint_last.pt"
+    while read -r name; do
+        inputs+=("$FOLDER/checkpoints/$name")
+    done < <(
+        cd "$FOLDER/checkpoints"
+        # The first number of checkpoint12.pt, the third field of checkpoint_1_2000.pt.
+        find . -name "$pattern" | sed 's,^\./checkpoint,,' | sort -t _ -k "$key" | tail -n "$1" | sed 's,^,checkpoint,'
+    )
+    # A training stopped early has no checkpoint but the last.
+    if [[ "${#inputs[@]}" == 0 ]]; then inputs=("$FOLDER/checkpoints/checkpoint_last.pt"); fi
+    if finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}"; then
+        echo "$FOLDER/averaged.pt: made before"
+        return
+    fi
+    echo "averaging ${inputs[*]##*/}"
+    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m informer_fairseq.average_checkpoints \
+        --inputs "${inputs[@]}" --output "$FOLDER/averaged.pt"
+    printf '%s\n' "${inputs[*]}" >"$FOLDER/averaged.pt.made"
+}
+
+# generate SOURCE TARGET SUBSET MODEL OUTPUT OPTION ...: fairseq-generate's output on one set, whole or not at all.
+generate() {
+    local source="$1" target="$2" subset="$3" model="$4" output="$5"
+    shift 5
+    # fairseq prints its whole configuration as a log line; LOGLEVEL=INFO brings it back.
+    LOGLEVEL="${LOGLEVEL:-WARNING}" "$PYTHON" -m fairseq_cli.generate "$DATA" --user-dir "$ROOT/informer_fairseq" \
+        --path "$model" --source-lang "$source" --target-lang "$target" --gen-subset "$subset" --nbest 1 \
+        --batch-size "${GENERATE_BATCH:-64}" --required-batch-size-multiple 1 ${device[@]+"${device[@]}"} "$@" \
+        >"$output.partial"
+    mv "$output.partial" "$output"
+}
+
+# run_stages "STAGE ..." [STAGE ...]: the stages asked for, of those there are; all but those in brackets by default.
+run_stages() {
+    local known="$1" stage name all=() stages=()
+    shift
+    for name in $known; do
+        if [[ "$name" != \(*\) ]]; then all+=("$name"); fi
+    done
+    stages=("$@")
+    if [[ "${#stages[@]}" == 0 || "${stages[0]}" == all ]]; then stages=("${all[@]}"); fi
+    known="${known//[()]/}"
+    for stage in "${stages[@]}"; do
+        [[ " $known " == *" $stage "* ]] || fail "no stage '$stage'; the stages are $known, or all"
+    done
+    for stage in "${stages[@]}"; do
+        echo "=== $stage"
+        "stage_$stage"
+    done
+}
