@@ -12,15 +12,12 @@ import json
 import platform
 import statistics
 import sys
-import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn as nn
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -29,6 +26,7 @@ from fairseq.models.transformer import TransformerConfig  # noqa: E402
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase  # noqa: E402
 
 import informer_fairseq  # noqa: E402, F401  (registers the architectures)
+from benchmarks.side_by_side import interleave, multiply_adds, ratio  # noqa: E402
 from informer_fairseq.encoder_layer import EfficientEncoderLayer  # noqa: E402
 
 STOCK = "transformer"
@@ -69,24 +67,10 @@ def training_pass(layers: nn.ModuleList, x: Tensor, gradient: Tensor) -> None:
     out.backward(gradient)
 
 
-def multiply_adds_per_token(layers: nn.ModuleList, x: Tensor) -> float:
-    """Forward multiply-adds per token, counted by torch on the stack as it runs.
-
-    Attention runs as plain products here: torch does not count its fused CPU kernel.
-    """
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-        out = x
-        for layer in layers:
-            out = layer(out, encoder_padding_mask=None)
-    return counter.get_total_flops() / 2 / (x.size(0) * x.size(1))
-
-
-def seconds(run: Callable[..., None], *args: Any) -> float:
-    """Wall-clock seconds of one call."""
-    start = time.perf_counter()
-    run(*args)
-    return time.perf_counter() - start
+def forward(layers: nn.ModuleList, x: Tensor) -> None:
+    """Forward through the stack."""
+    for layer in layers:
+        x = layer(x, encoder_padding_mask=None)
 
 
 def measure(shape: Tuple[int, int], archs: Sequence[str], rounds: int, layers: int) -> List[Dict[str, Any]]:
@@ -96,23 +80,21 @@ def measure(shape: Tuple[int, int], archs: Sequence[str], rounds: int, layers: i
     torch.manual_seed(1)
     stacks = {arch: build_layers(arch, layers, fixed_length).train() for arch in (STOCK, *archs)}
     x, gradient = torch.randn(length, batch, 512), torch.randn(length, batch, 512)
-    times: Dict[str, List[float]] = {arch: [] for arch in stacks}
-    for number in range(rounds + 1):
-        for arch, stack in stacks.items():
-            spent = seconds(training_pass, stack, x, gradient)
-            if number > 0:  # the first round warms up
-                times[arch].append(spent)
-    macs = {arch: multiply_adds_per_token(stack, x) for arch, stack in stacks.items()}
+    runs = {arch: lambda stack=stack: training_pass(stack, x, gradient) for arch, stack in stacks.items()}
+    times = interleave(runs, rounds)
+    macs = {
+        arch: multiply_adds(lambda stack=stack: forward(stack, x)) / (length * batch) for arch, stack in stacks.items()
+    }
     rows = []
     for arch in archs:
-        ratios = [stock / own for stock, own in zip(times[STOCK], times[arch])]
+        median, low, high = ratio(times[STOCK], times[arch])
         rows.append(
             {
                 "arch": arch,
                 "length": length,
                 "batch": batch,
-                "speedup": statistics.median(ratios),
-                "speedup_range": [min(ratios), max(ratios)],
+                "speedup": median,
+                "speedup_range": [low, high],
                 "milliseconds": 1000 * statistics.median(times[arch]),
                 "stock_milliseconds": 1000 * statistics.median(times[STOCK]),
                 "multiply_adds_per_token": macs[arch],

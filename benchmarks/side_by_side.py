@@ -1,0 +1,38 @@
+"""Timing of alternatives in one process: rounds are interleaved, so that other load falls on all alike."""
+
+import statistics
+import time
+from typing import Callable, Dict, List, Tuple
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def interleave(runs: Dict[str, Callable[[], object]], rounds: int) -> Dict[str, List[float]]:
+    """Seconds of each run in each round, after one round to warm up."""
+    times: Dict[str, List[float]] = {name: [] for name in runs}
+    for number in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if number > 0:
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+def ratio(numerators: List[float], denominators: List[float]) -> Tuple[float, float, float]:
+    """Median, lowest and highest ratio over the rounds, each taken within its round."""
+    ratios = [above / below for above, below in zip(numerators, denominators)]
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def multiply_adds(run: Callable[[], object]) -> float:
+    """Multiply-adds of one forward run, counted by torch.
+
+    Attention runs as plain products here: torch does not count its fused CPU kernel.
+    """
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        run()
+    return counter.get_total_flops() / 2
