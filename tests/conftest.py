@@ -17,6 +17,25 @@ def seed():
     random.seed(1)
 
 
+@pytest.fixture
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes text, byte for byte, to a file under the test's folder and returns its path."""
+
+    def write_text(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8"))
+        return path
+
+    return write_text
+
+
 @pytest.fixture(scope="session")
 def data_bin(tmp_path_factory):
     """A binarized copy task, 60 words, sentences of 1 to 30 words: (data-bin folder, folder of the raw text)."""

@@ -11,25 +11,6 @@ sys.path.insert(0, str(ROOT))
 
 
 @pytest.fixture
-def root() -> Path:
-    """The repository."""
-    return ROOT
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Writes text, byte for byte, to a file under the test's folder and returns its path."""
-
-    def write_text(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode("utf-8"))
-        return path
-
-    return write_text
-
-
-@pytest.fixture
 def run(tmp_path):
     """Runs a tool as a user does, from a folder that is not the repository."""
 
