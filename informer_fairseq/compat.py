@@ -170,10 +170,23 @@ def without_fused_encoder_layer(layer_class: Type[nn.Module]) -> Type[nn.Module]
             for kind in ("weight", "bias"):
                 self._parameters.pop(f"{name}_{kind}", None)  # gone already where a parent class is decorated
         self.can_use_fastpath = False  # type: ignore[assignment]
+        out_proj: Any = self.self_attn.out_proj  # type: ignore[union-attr]
+        if out_proj.bias is not None and out_proj.bias.numel() == 0:
+            out_proj.bias = None
 
     layer_class.__init__ = __init__  # type: ignore[method-assign]
     layer_class._load_from_state_dict = nn.Module._load_from_state_dict  # type: ignore[method-assign]
     return layer_class
+
+
+def readable_by_fused_layer(attention: Any) -> Any:
+    """Lets fairseq 0.12.2's constructor read the shape of ``out_proj.bias`` also where there is none.
+
+    It gets an empty one, which the decorator takes away again.
+    """
+    if HAS_FUSED_ENCODER_LAYER and attention.out_proj.bias is None:
+        attention.out_proj.bias = nn.Parameter(torch.empty(0))
+    return attention
 
 
 def absent_linear() -> Optional[nn.Module]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from informer_fairseq.builders import build_layer_composition, wrap_layer
 from informer_fairseq.config import is_position_bound
-from informer_fairseq.encoder_layer import ComposedEncoderLayer, EfficientEncoderLayer
+from informer_fairseq.encoder_layer import EfficientEncoderLayer
 from informer_fairseq.padding import check_length, inverse_columns, left_aligning_columns, reorder_columns
 
 
@@ -46,12 +46,7 @@ class EfficientEncoder(TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         """One layer, wrapped for activation checkpointing and FSDP as fairseq wraps its own."""
-        layer: nn.Module
-        if is_position_bound(cfg.encoder.token_mixer, cfg.encoder.channel_mixer):
-            layer = EfficientEncoderLayer(cfg, self._shared)
-        else:
-            layer = ComposedEncoderLayer(cfg)
-        return wrap_layer(layer, cfg)
+        return wrap_layer(EfficientEncoderLayer(cfg, self._shared), cfg)
 
     def forward(
         self,

@@ -11,40 +11,14 @@ from informer_fairseq.builders import build_activation, build_attention, build_c
 
 
 @compat.without_fused_encoder_layer
-class ComposedEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer with our choice of head composition and feed-forward activation.
-
-    Args:
-        cfg: a ``TransformerConfig`` that carries our flags.
-    """
-
-    def __init__(self, cfg: Any):
-        super().__init__(cfg)
-        activation = getattr(cfg.encoder, "activation_fn", None)
-        if activation is not None:  # there is none where no feed-forward reads it
-            self.activation_fn = build_activation(activation)
-
-    def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
-        """fairseq's attention, with the heads composed as the flags say."""
-        return build_attention(
-            lambda: super(ComposedEncoderLayer, self).build_self_attention(embed_dim, cfg),
-            cfg,
-            embed_dim,
-            cfg.encoder.attention_heads,
-            self_attention=True,
-            xformers_att_config=cfg.encoder.xformers_att_config,
-        )
-
-
-@compat.without_fused_encoder_layer
-class EfficientEncoderLayer(ComposedEncoderLayer):
-    """fairseq's encoder layer with exchangeable token mixer and channel mixer.
+class EfficientEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer with exchangeable token mixer, channel mixer and composition of heads.
 
     Post-norm by default as in both papers, pre-norm with ``--encoder-normalize-before``. The full token mixer is
     fairseq's attention, the feed-forward fairseq's ``fc1`` and ``fc2``; both keep their names in a checkpoint.
 
-    The layer works batch first in memory while its interface stays fairseq's time first: from the second layer of a
-    stack on, the transposition at either end costs nothing.
+    With mixers bound to positions the layer works batch first in memory while its interface stays fairseq's time first:
+    from the second layer of a stack on, the transposition at either end costs nothing.
 
     Args:
         cfg: a ``TransformerConfig`` that carries our flags (``cfg.encoder.token_mixer`` and so on).
@@ -52,6 +26,7 @@ class EfficientEncoderLayer(ComposedEncoderLayer):
     """
 
     uses_full_attention: Final[bool]
+    batch_first: Final[bool]
 
     def __init__(self, cfg: Any, shared: Dict[str, nn.Module]):
         self._shared = shared  # read by build_self_attention, which the base class calls
@@ -59,14 +34,25 @@ class EfficientEncoderLayer(ComposedEncoderLayer):
         del self._shared
         self.uses_full_attention = cfg.encoder.token_mixer == "full"
         self.channel_mixer = build_channel_mixer(cfg)
+        self.batch_first = not self.uses_full_attention or self.channel_mixer is not None
         if self.channel_mixer is not None:
             self.fc1 = self.fc2 = None
+        else:
+            self.activation_fn = build_activation(cfg.encoder.activation_fn)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
         """The token mixer, as ``self_attn``."""
-        if cfg.encoder.token_mixer == "full":
-            return super().build_self_attention(embed_dim, cfg)
-        return build_token_mixer(cfg, self._shared)
+        if cfg.encoder.token_mixer != "full":
+            return compat.readable_by_fused_layer(build_token_mixer(cfg, self._shared))
+        attention = build_attention(
+            lambda: super(EfficientEncoderLayer, self).build_self_attention(embed_dim, cfg),
+            cfg,
+            embed_dim,
+            cfg.encoder.attention_heads,
+            self_attention=True,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
+        return compat.readable_by_fused_layer(attention)
 
     def build_fc1(self, input_dim: int, output_dim: int, q_noise: float, qn_block_size: int) -> Optional[nn.Module]:
         """The feed-forward's first map; None where another channel mixer replaces it."""
@@ -94,7 +80,7 @@ class EfficientEncoderLayer(ComposedEncoderLayer):
         Raises:
             ValueError: ``attn_mask`` is given although keys are compressed, so that it has no meaning.
         """
-        x = x.transpose(0, 1).contiguous()  # T x B x C -> B x T x C
+        x = self.swap(x).contiguous()  # T x B x C -> B x T x C, where the layer is batch first
         residual = x
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
@@ -110,23 +96,27 @@ class EfficientEncoderLayer(ComposedEncoderLayer):
         x = residual + x
         if not self.normalize_before:
             x = self.final_layer_norm(x)
-        return x.transpose(0, 1)  # B x T x C -> T x B x C
+        return self.swap(x)  # -> T x B x C
+
+    def swap(self, x: Tensor) -> Tensor:
+        """Between the interface's T x B x C and the order in which the layer works."""
+        return x.transpose(0, 1) if self.batch_first else x
 
     def mix_tokens(self, x: Tensor, padding_mask: Optional[Tensor], attn_mask: Optional[Tensor]) -> Tensor:
-        """B x T x C -> B x T x C through the token mixer."""
-        x = x.transpose(0, 1)  # B x T x C -> T x B x C, the mixers' interface
+        """Through the token mixer, in the order in which the layer works."""
+        x = self.swap(x)  # -> T x B x C, the mixers' interface
         if self.uses_full_attention:
             x, _ = self.self_attn(x, x, x, key_padding_mask=padding_mask, need_weights=False, attn_mask=attn_mask)
         else:
             if attn_mask is not None:
                 raise ValueError("attn_mask has no meaning over compressed keys: use --encoder-token-mixer full")
             x = self.self_attn(x, padding_mask)
-        return x.transpose(0, 1)
+        return self.swap(x)
 
     def mix_channels(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
-        """B x T x C -> B x T x C through information organization or the feed-forward."""
+        """Through information organization or the feed-forward, in the order in which the layer works."""
         if self.channel_mixer is not None:
-            return self.channel_mixer(x.transpose(0, 1), padding_mask).transpose(0, 1)
+            return self.swap(self.channel_mixer(self.swap(x), padding_mask))
         # As rows: the linear map's output is then no view, on which an activation in place would cost three copies.
         rows = self.activation_fn(self.fc1(x.view(-1, x.size(2))))  # B x T x C -> B T x C
         return self.fc2(self.activation_dropout_module(rows)).view_as(x)
