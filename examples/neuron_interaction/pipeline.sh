@@ -136,7 +136,9 @@ stage_translate() {
         echo "$output.$TGT: translated before"
         return
     fi
-    generate "$SRC" "$TGT" test "$FOLDER/averaged.pt" "$output.generate" --beam "$BEAM" --lenpen "$LENPEN"
+    # At most 50 pieces more than the source has, as Vaswani et al. 2017 decode.
+    generate "$SRC" "$TGT" test "$FOLDER/averaged.pt" "$output.generate" --beam "$BEAM" --lenpen "$LENPEN" \
+        --max-len-a 1 --max-len-b 50
     "$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate" --source "$source" \
         --model "$PREPARED/segmented/model" --detokenize "$TGT" --output "$output.$TGT"
     printf '%s\n' "$key" >"$output.$TGT.made"
