@@ -29,13 +29,13 @@ case "$SIZE-$SYSTEM" in
     big-baseline) updates=300000 epochs=0 save=2000 ;;
     tiny-baseline) updates=0 epochs=12 save=0 ;;
     base-* | big-*) updates=50000 epochs=0 save=2000 ;;
-    tiny-*) updates=0 epochs=5 save=0 ;;
+    tiny-*) updates=0 epochs=3 save=0 ;;
 esac
 if [[ "$SYSTEM" != baseline ]]; then
     # Training goes on from a trained model, with a fresh optimizer: a gentler start.
     [[ -f "$FLAGS/$SYSTEM.txt" ]] || fail "SYSTEM is '$SYSTEM'; it is baseline, or one of" \
         "$(cd "$FLAGS" && echo *.txt | sed 's/\.txt//g')"
-    case "$SIZE" in base) lr=3e-4 ;; big) lr=2e-4 ;; tiny) lr=1e-3 warmup=400 ;; esac
+    case "$SIZE" in base) lr=3e-4 ;; big) lr=2e-4 ;; tiny) lr=2e-4 warmup=100 ;; esac
 fi
 LR="${LR:-$lr}"
 WARMUP="${WARMUP:-$warmup}"
