@@ -14,6 +14,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser, with the options of the subcommand that ``argv`` asks for.
 
     A subcommand is a module of this package with a docstring (its help), ``add_arguments(parser)`` and ``run(args)``.
+    With ``PASSES_FLAGS_ON`` it takes flags that this parser does not know, as ``args.flags``.
     Only the one that runs is imported: plotting and probing libraries take seconds to load.
     """
     parser = argparse.ArgumentParser(prog="informer-fairseq", description=__doc__)
@@ -33,14 +34,20 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         )
         if name == asked:
             module.add_arguments(command)
-            command.set_defaults(run=module.run)
+            passes_on = getattr(module, "PASSES_FLAGS_ON", False)
+            command.allow_abbrev = not passes_on  # an abbreviation of ours may be a flag of fairseq's
+            command.set_defaults(run=module.run, passes_flags_on=passes_on)
     return parser
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs one subcommand; returns the exit status, 2 for an error that its user can mend."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser(argv).parse_args(argv)
+    parser = build_parser(argv)
+    args, others = parser.parse_known_args(argv)
+    if others and not args.passes_flags_on:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    args.flags = others
     try:
         args.run(args)
     except BrokenPipeError:
