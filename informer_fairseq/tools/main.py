@@ -2,8 +2,10 @@
 
 import argparse
 import importlib
+import logging
 import sys
-from typing import Optional, Sequence
+from contextlib import contextmanager
+from typing import Iterator, Optional, Sequence
 
 from informer_fairseq.errors import one_line_message
 
@@ -49,7 +51,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     args.flags = others
     try:
-        args.run(args)
+        with _without_progress_reports():
+            args.run(args)
     except BrokenPipeError:
         return 1
     except Exception as error:
@@ -59,6 +62,20 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(f"informer-fairseq {args.command}: error: {message}", file=sys.stderr)
         return 2
     return 0
+
+
+@contextmanager
+def _without_progress_reports() -> Iterator[None]:
+    """Keeps what fairseq and sacrebleu report in passing out of the terminal; their warnings stay."""
+    loggers = [logging.getLogger(name) for name in ("fairseq", "sacrebleu")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
 
 
 if __name__ == "__main__":
