@@ -66,8 +66,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 @contextmanager
 def _without_progress_reports() -> Iterator[None]:
-    """Keeps what fairseq and sacrebleu report in passing out of the terminal; their warnings stay."""
-    loggers = [logging.getLogger(name) for name in ("fairseq", "sacrebleu")]
+    """Keeps what libraries report in passing out of the terminal; their warnings stay."""
+    loggers = [logging.getLogger(name) for name in ("fairseq", "sacrebleu", "matplotlib")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.WARNING)

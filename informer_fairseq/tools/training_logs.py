@@ -107,9 +107,8 @@ def _parse_json(text: str) -> Iterator[Validation]:
 
 
 def _validation(subset: str, epoch: int, stats: Dict[str, Any]) -> Validation:
-    perplexity = _number(stats.get("ppl"))
-    if perplexity is None and _number(stats.get("nll_loss")) is not None:
-        perplexity = 2 ** float(stats["nll_loss"])
+    bits = _number(stats.get("nll_loss"))
+    perplexity = _number(stats["ppl"]) if "ppl" in stats else None if bits is None else 2**bits
     return Validation(subset, epoch, int(float(stats["num_updates"])), perplexity, _number(stats.get("bleu")))
 
 
