@@ -24,6 +24,7 @@ class Validation:
         updates: optimizer steps up to here.
         perplexity: 2 to the power of the loss in bits per target token, without label smoothing; None if not logged.
         bleu: of ``--eval-bleu``, 0 to 100; None without it.
+        bits: the loss in bits per target token; None if neither it nor the perplexity was logged.
     """
 
     subset: str
@@ -31,11 +32,7 @@ class Validation:
     updates: int
     perplexity: Optional[float]
     bleu: Optional[float]
-
-    @property
-    def bits(self) -> Optional[float]:
-        """The loss in bits per target token."""
-        return math.log2(self.perplexity) if self.perplexity else None
+    bits: Optional[float] = None
 
 
 def read_validations(paths: Sequence[str], subset: str) -> List[Validation]:
@@ -109,7 +106,9 @@ def _parse_json(text: str) -> Iterator[Validation]:
 def _validation(subset: str, epoch: int, stats: Dict[str, Any]) -> Validation:
     bits = _number(stats.get("nll_loss"))
     perplexity = _number(stats["ppl"]) if "ppl" in stats else None if bits is None else 2**bits
-    return Validation(subset, epoch, int(float(stats["num_updates"])), perplexity, _number(stats.get("bleu")))
+    if bits is None and perplexity:  # without label smoothing fairseq logs the loss alone
+        bits = math.log2(perplexity)
+    return Validation(subset, epoch, int(float(stats["num_updates"])), perplexity, _number(stats.get("bleu")), bits)
 
 
 def _number(value: Any) -> Optional[float]:

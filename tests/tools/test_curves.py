@@ -51,14 +51,18 @@ def test_what_fairseqs_own_bars_print_is_read(kind, to_file, tmp_path):
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-    assert read_validations([str(log)], "valid") == [Validation("valid", 3, 771, 8.01, 12.5)]
+    assert read_validations([str(log)], "valid") == [Validation("valid", 3, 771, 8.01, 12.5, 3.0)]
 
 
 def test_a_perplexity_that_is_not_logged_comes_from_the_loss_in_bits():
     line = "epoch 001 | valid on 'dev' subset | loss 9 | nll_loss 3 | num_updates 5"
     [found] = parse_validations([line, 'begin validation on "dev" subset', '{"epoch": 1, "cut'])
-    assert found == Validation("dev", 1, 5, 8.0, None)
-    assert found.bits == 3.0
+    assert found == Validation("dev", 1, 5, 8.0, None, 3.0)
+
+
+def test_bits_that_are_not_logged_come_from_the_perplexity():
+    [found] = parse_validations(["epoch 001 | valid on 'dev' subset | loss 2.5 | ppl 4 | num_updates 5"])
+    assert found == Validation("dev", 1, 5, 4.0, None, 2.0)
 
 
 def test_numbers_that_are_not_finite_are_not_drawn():
