@@ -53,22 +53,29 @@ def run(args: argparse.Namespace) -> None:
 
     plots.check_format(args.output)
     runs = read_runs(args.runs, args.subset)
-    metrics = args.metric or [name for name in METRICS if name == "perplexity" or _is_logged_somewhere(runs, name)]
+    metrics = args.metric or [
+        name for name in METRICS if name == "perplexity" or any(_all_log(logs, name) for logs in runs.values())
+    ]
     all_logs = [log for logs in runs.values() for log in logs.values()]
     x = args.x or ("epoch" if all(map(_epochs_are_distinct, all_logs)) else "updates")
-    panels = []
+    panels, notes = [], []
     for metric in metrics:
-        lines = [
-            plots.Line(label=label, **average_seeds(logs, x, metric, label))
-            for label, logs in runs.items()
-            if args.metric or metric == "perplexity" or _is_logged_somewhere({label: logs}, metric)
-        ]
+        lines = []
+        for label, logs in runs.items():
+            if not args.metric and metric == "bleu" and not _all_log(logs, metric):
+                notes.append(f"{label}: no bleu in every log, so no line")
+                continue
+            line = plots.Line(label=label, **average_seeds(logs, x, metric, label))
+            lines.append(line)
+            most = max(len(log) for log in logs.values())
+            if len(line.x) < most:
+                notes.append(f"{label}: {metric} drawn at {len(line.x)} of {most} validations, where all seeds have it")
         panels.append(plots.Panel(lines, X_LABELS[x], METRICS[metric]))
     numbers = args.csv or str(Path(args.output).with_suffix(".csv"))
     plots.draw(panels, args.title or f"Validation on '{args.subset}'", args.output)
     _write_csv(numbers, runs)
     write_json(args.json, {"runs": {label: _as_json(logs) for label, logs in runs.items()}, "x": x})
-    print("\n".join(table(_summary(runs))))
+    print("\n".join([*table(_summary(runs)), *notes]))
     print(f"{args.output}: {', '.join(metrics)} by {x}; numbers in {numbers}")
 
 
@@ -128,8 +135,8 @@ def _epochs_are_distinct(log: Sequence[Validation]) -> bool:
     return len(set(epochs)) == len(epochs)
 
 
-def _is_logged_somewhere(runs: Runs, metric: str) -> bool:
-    return any(getattr(one, metric) is not None for logs in runs.values() for log in logs.values() for one in log)
+def _all_log(logs: Dict[str, List[Validation]], metric: str) -> bool:
+    return all(any(getattr(one, metric) is not None for one in log) for log in logs.values())
 
 
 def _write_csv(path: str, runs: Runs) -> None:

@@ -159,14 +159,20 @@ def _report(result: Dict[str, Any], width: int) -> List[str]:
         rows.append([name, *cells])
     lines += ["", *table(rows)]
     if significance:
-        lines += ["", f"Baseline: {result['baseline']}. In brackets mean +- half the 95% interval of the bootstrap;"]
-        lines.append("p: how likely such a difference is by chance if both systems are equal, * below 0.05.")
+        lines += ["", f"Baseline: {result['baseline']}. " + _explanation(significance)]
     if "by_length" in result:
         lines += ["", f"BLEU by source length in {result['by_length']['unit']}:", *_length_table(result, width)]
     lines += _perplexity_lines(result)
     lines += ["", "Signatures:"]
     lines += [f"  {name}: {(significance or first)[name]['signature']}" for name in first]
     return lines
+
+
+def _explanation(significance: Dict[str, Any]) -> str:
+    found = [values for measure in significance.values() for values in measure["systems"].values()]
+    interval = "In brackets: mean and half the width of the 95% interval of the bootstrap. "
+    chance = "p: how likely so large a difference is by chance between equal systems; * where at most 0.05."
+    return (interval if any(values["mean"] is not None for values in found) else "") + chance
 
 
 def _tested(values: Dict[str, Any], width: int) -> str:

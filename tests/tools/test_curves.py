@@ -89,6 +89,15 @@ def test_seeds_are_averaged_where_all_have_been(write):
     assert line == {"x": [1, 2], "y": [60, 30], "low": [50, 20], "high": [70, 40]}
 
 
+def test_what_is_not_drawn_is_told(write, tmp_path, capsys):
+    one = write("1", entry(1, 100, 50, 9.5) + entry(2, 200, 40, 9.75))
+    two = write("2", entry(1, 100, 70))
+    curves(tmp_path, "--run", f"short={one},{two}", f"long={one}", "--output", tmp_path / "c.svg")
+    told = capsys.readouterr().out
+    assert "short: perplexity drawn at 1 of 2 validations, where all seeds have it" in told
+    assert "short: no bleu in every log, so no line" in told
+
+
 @pytest.mark.parametrize("suffix", plots.FORMATS)
 def test_picture_numbers_and_summary(suffix, write, tmp_path, capsys):
     a = write("a", entry(1, 100, 50, 3.5) + entry(2, 200, 4, 20.25))
