@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from informer_fairseq.errors import InputError
-from informer_fairseq.tools.files import split_label, table, write_json, write_whole
+from informer_fairseq.tools.files import check_outputs, split_label, table, write_json, write_whole
 from informer_fairseq.tools.training_logs import Validation, read_validations
 
 Runs = Dict[str, Dict[str, List[Validation]]]
@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> None:
     from informer_fairseq.tools import plots  # matplotlib takes a second to load
 
     plots.check_format(args.output)
+    numbers = args.csv or str(Path(args.output).with_suffix(".csv"))
+    check_outputs(args.output, numbers, args.json)
     runs = read_runs(args.runs, args.subset)
     metrics = args.metric or [
         name for name in METRICS if name == "perplexity" or any(_all_log(logs, name) for logs in runs.values())
@@ -71,7 +73,6 @@ def run(args: argparse.Namespace) -> None:
             if len(line.x) < most:
                 notes.append(f"{label}: {metric} drawn at {len(line.x)} of {most} validations, where all seeds have it")
         panels.append(plots.Panel(lines, X_LABELS[x], METRICS[metric]))
-    numbers = args.csv or str(Path(args.output).with_suffix(".csv"))
     plots.draw(panels, args.title or f"Validation on '{args.subset}'", args.output)
     _write_csv(numbers, runs)
     write_json(args.json, {"runs": {label: _as_json(logs) for label, logs in runs.items()}, "x": x})

@@ -14,6 +14,20 @@ from informer_fairseq.errors import InputError
 PathLike = Union[str, Path]
 
 
+def check_outputs(*paths: Optional[PathLike]) -> None:
+    """Refuses what cannot be written before time is spent; an absent path is None.
+
+    Raises:
+        InputError: a path is a folder, or comes twice.
+    """
+    given = [Path(path) for path in paths if path is not None]
+    for number, path in enumerate(given):
+        if path.is_dir():
+            raise InputError(f"{path} is a folder: give a file to write")
+        if path in given[:number]:
+            raise InputError(f"{path} is to be written twice: give each output a name of its own")
+
+
 @contextmanager
 def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO]:
     """Opens ``path`` for writing so that it appears complete or not at all.
@@ -25,9 +39,8 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO]:
     Raises:
         InputError: the path is a folder.
     """
+    check_outputs(path)
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: give a file to write")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

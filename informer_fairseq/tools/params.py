@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Sequence
 
 from informer_fairseq.errors import InputError
 from informer_fairseq.tools import model_costs
-from informer_fairseq.tools.files import table, write_json
+from informer_fairseq.tools.files import check_outputs, table, write_json
 
 PASSES_FLAGS_ON = True
 MULTIPLY_ADDS = "multiply-adds per source token"
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the table."""
+    check_outputs(args.json)
     rows = collect(args)
     parts = [part for part in model_costs.PARTS if part != "encoder, other" or any(row[part] for row in rows)]
     columns = ["total", "trainable", *parts, MULTIPLY_ADDS]

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from informer_fairseq.errors import InputError
@@ -17,6 +18,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", ":")
 FORMATS = (".png", ".svg")
+_LABEL_OFFSET = 14  # points from a line's end
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def draw(panels: Sequence[Panel], title: str, path: str) -> None:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "informer-fairseq", "font.size": 10}):
         figure = Figure(figsize=(6.4 * len(panels), 4.0), dpi=110, layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
         figure.suptitle(title)
         for axis, panel in zip(axes, panels):
             _draw_panel(axis, panel, labels)
@@ -100,10 +103,11 @@ def _draw_panel(axis: Axes, panel: Panel, labels: Sequence[str]) -> None:
         axis.annotate(
             line.label,
             (line.x[-1], line.y[-1]),
-            xytext=(7, 0),
+            xytext=(_LABEL_OFFSET, 0),
             textcoords="offset points",
-            color=colour,
+            color="#222222",  # small text needs more contrast than the colours have; a stroke of colour leads to it
             va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "shrinkA": 2, "shrinkB": 0, "relpos": (0, 0.5)},
             annotation_clip=False,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},  # other lines may pass here
         )
@@ -126,14 +130,19 @@ def _extremes(panel: Panel) -> Tuple[Any, Any]:
 
 
 def _move_labels_apart(figure: Figure, axis: Axes) -> None:
-    """Shifts labels that would overlap up or down, in the order of the lines' ends."""
+    """Shifts labels that would overlap up or down, in the order of the lines' ends, within the chart's height."""
     points_per_pixel = 72 / figure.dpi
     texts: List[Any] = sorted(axis.texts, key=lambda text: axis.transData.transform(text.xy)[1])
     ends = [axis.transData.transform(text.xy)[1] * points_per_pixel for text in texts]
-    heights = [text.get_window_extent().height * points_per_pixel for text in texts]
+    # The extent of the text alone; the annotation's own includes the stroke.
+    heights = [Text.get_window_extent(text).height * points_per_pixel for text in texts]
     places = list(ends)
-    for _ in range(100):  # neighbours push each other until all have room
+    bottom, top = axis.bbox.y0 * points_per_pixel, axis.bbox.y1 * points_per_pixel
+    for _ in range(200):  # neighbours push each other until all have room
         moved = False
+        if sum(heights) + len(heights) < top - bottom:
+            places[0] = max(places[0], bottom + heights[0] / 2)
+            places[-1] = min(places[-1], top - heights[-1] / 2)
         for n in range(len(places) - 1):
             short = (heights[n] + heights[n + 1]) / 2 + 1 - (places[n + 1] - places[n])
             if short > 0.01:
@@ -141,4 +150,4 @@ def _move_labels_apart(figure: Figure, axis: Axes) -> None:
         if not moved:
             break
     for text, place, end in zip(texts, places, ends):
-        text.set_position((7, place - end))
+        text.set_position((_LABEL_OFFSET, place - end))

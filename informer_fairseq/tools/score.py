@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Sequence
 
 from informer_fairseq.errors import InputError
 from informer_fairseq.tools import scoring
-from informer_fairseq.tools.files import split_label, table, write_json
+from informer_fairseq.tools.files import check_outputs, split_label, table, write_json
 from informer_fairseq.tools.text_kinds import assert_kind
 from informer_fairseq.tools.translations import System, pick_references, pick_sources, read_system
 
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Scores and prints."""
+    check_outputs(args.json)
     systems = _read_systems(args)
     references = pick_references(systems, args.reference)
     reference_names = args.reference or [f"{systems[0].path} (T-lines)"]
@@ -159,7 +160,7 @@ def _report(result: Dict[str, Any], width: int) -> List[str]:
         rows.append([name, *cells])
     lines += ["", *table(rows)]
     if significance:
-        lines += ["", f"Baseline: {result['baseline']}. " + _explanation(significance)]
+        lines += ["", f"Baseline: {result['baseline']}.", *_explanation(significance)]
     if "by_length" in result:
         lines += ["", f"BLEU by source length in {result['by_length']['unit']}:", *_length_table(result, width)]
     lines += _perplexity_lines(result)
@@ -168,11 +169,11 @@ def _report(result: Dict[str, Any], width: int) -> List[str]:
     return lines
 
 
-def _explanation(significance: Dict[str, Any]) -> str:
+def _explanation(significance: Dict[str, Any]) -> List[str]:
     found = [values for measure in significance.values() for values in measure["systems"].values()]
-    interval = "In brackets: mean and half the width of the 95% interval of the bootstrap. "
+    interval = "In brackets: mean and half the width of the 95% interval of the bootstrap."
     chance = "p: how likely so large a difference is by chance between equal systems; * where at most 0.05."
-    return (interval if any(values["mean"] is not None for values in found) else "") + chance
+    return [interval, chance] if any(values["mean"] is not None for values in found) else [chance]
 
 
 def _tested(values: Dict[str, Any], width: int) -> str:

@@ -133,6 +133,7 @@ def test_several_validations_in_an_epoch_are_drawn_by_updates(write, tmp_path):
 
 def test_labels_at_the_same_end_are_moved_apart():
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
     figure = Figure(layout="constrained")
     axis = figure.subplots()
@@ -140,7 +141,7 @@ def test_labels_at_the_same_end_are_moved_apart():
     plots._draw_panel(axis, plots.Panel(same, "epoch", "perplexity"), [line.label for line in same])
     figure.draw_without_rendering()
     plots._move_labels_apart(figure, axis)
-    boxes = sorted((text.get_window_extent() for text in axis.texts), key=lambda box: box.y0)
+    boxes = sorted((Text.get_window_extent(text) for text in axis.texts), key=lambda box: box.y0)
     assert all(below.y1 <= above.y0 for below, above in zip(boxes, boxes[1:]))
 
 
@@ -157,6 +158,8 @@ def test_labels_at_the_same_end_are_moved_apart():
         (["--run", "a={twice}", "--x", "epoch"], "draw with --x updates"),
         (["--run", "a={good},{later}"], "never validated at the same epoch"),
         (["--run", "a={good}", "--output", "c.jpg"], "must end in .png or .svg"),
+        (["--run", "a={good}", "--csv", "{folder}"], "is a folder: give a file"),
+        (["--run", "a={good}", "--csv", "{folder}/c.svg"], "is to be written twice"),
     ],
 )
 def test_errors_are_one_line_and_write_nothing(words, told, write, tmp_path, capsys):
