@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -70,9 +71,8 @@ def draw(panels: Sequence[Panel], title: str, path: str) -> None:
     labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     # Text stays text in an SVG: searchable, and read out by screen readers.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "informer-fairseq", "font.size": 10}):
-        figure = Figure(figsize=(6.4 * len(panels), 4.0), dpi=110, layout="constrained")
+        figure = Figure(figsize=(6.4 * len(panels), 4.0), dpi=110, layout=ConstrainedLayoutEngine(wspace=0.06))
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
         figure.suptitle(title)
         for axis, panel in zip(axes, panels):
             _draw_panel(axis, panel, labels)
