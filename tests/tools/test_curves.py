@@ -81,6 +81,12 @@ def test_a_resumed_run_replaces_what_it_runs_again(write):
     assert [v.perplexity for v in runs["long"][f"{one}+{two}"]] == [50, 41, 31, 21]
 
 
+def test_lines_that_a_log_file_repeats_are_one_validation(write):
+    """fairseq opens its --log-file once more for every epoch, and then writes each line as often."""
+    log = write("a", entry(1, 100, 50) + 2 * entry(2, 200, 40) + 3 * entry(3, 300, 30))
+    assert [v.updates for v in read_validations([str(log)], "valid")] == [100, 200, 300]
+
+
 def test_seeds_are_averaged_where_all_have_been(write):
     one = str(write("1", entry(1, 100, 50) + entry(2, 200, 40) + entry(3, 300, 30)))
     two = str(write("2", entry(1, 110, 70) + entry(2, 220, 20)))
