@@ -37,12 +37,15 @@ setup(
         # getattr was given, and pip 24.1 refuses its metadata; hydra 1.3 needs omegaconf 2.2 or newer.
         "omegaconf>=2.3,<2.4",
         "hydra-core>=1.3,<1.4",
+        "matplotlib>=3.8",
         "sacrebleu>=2.4",
         "sacremoses>=0.1.1",
+        "scikit-learn>=1.3",
         "sentencepiece>=0.2",
         "subword-nmt>=0.3.8",
         "tqdm",
     ],
+    entry_points={"console_scripts": ["informer-fairseq = informer_fairseq.tools.main:main"]},
     extras_require={
         "quickstart": ["babel>=2.12", "num2words>=0.5.13"],
         "dev": [
