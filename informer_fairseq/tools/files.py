@@ -7,7 +7,7 @@ import os
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Any, List, Union
+from typing import Any, List, Tuple, Union
 
 from informer_fairseq.errors import InputError
 
@@ -68,13 +68,13 @@ def digest(path: PathLike) -> str:
     return result.hexdigest()
 
 
-def parse_labelled(words: List[str], flag: str) -> List[tuple]:
+def parse_labelled(words: List[str], flag: str) -> List[Tuple[str, Path]]:
     """``LABEL=PATH`` or ``PATH`` (its label is the name of its folder or file) as (label, path) pairs.
 
     Raises:
         InputError: two have the same label, or a label is empty.
     """
-    pairs = []
+    pairs: List[Tuple[str, Path]] = []
     for word in words:
         label, sign, path = word.partition("=")
         if not sign or "/" in label:  # a path may hold "=" itself

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import torch
 import torch.nn as nn
@@ -52,7 +52,7 @@ def load_model(
     if not Path(path).is_file():
         raise InputError(f"no such checkpoint: {path}; check the path")
     # What these ask of other files happened when training started: the checkpoint has all weights.
-    overrides = {"init_from_transformer": None, "init_with_low_rank_approximation": False}
+    overrides: Dict[str, Any] = {"init_from_transformer": None, "init_with_low_rank_approximation": False}
     if data_bin is not None:
         overrides["data"] = str(data_bin)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))

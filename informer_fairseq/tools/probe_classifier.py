@@ -1,7 +1,7 @@
 """The probe: a classifier with one hidden layer over fixed sentence vectors."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import List, Sequence, Tuple
 
 import numpy as np
 from sklearn.neural_network import MLPClassifier
@@ -63,7 +63,8 @@ def fit_probe(
     train, valid, test = ((split - mean) / spread for split in features)
     generator = np.random.RandomState(seed)
     model = MLPClassifier((hidden,), solver="adam", batch_size=min(200, len(train)), random_state=generator)
-    best, best_epoch, weights = -1.0, 0, ([], [])  # type: float, int, tuple[List[np.ndarray], List[np.ndarray]]
+    best, best_epoch = -1.0, 0
+    weights: Tuple[List[np.ndarray], List[np.ndarray]] = ([], [])
     for epoch in range(1, max_epochs + 1):
         order = generator.permutation(len(train))
         for start in range(0, len(order), _CHUNK):

@@ -124,7 +124,8 @@ class StateStore:
         return rows[[place[sentence] for sentence in sentences]]
 
     def _compute(self, sentences: List[str], title: str) -> np.ndarray:
-        limit = self.trained.model.encoder.max_positions()
+        encoder: Any = self.trained.model.encoder
+        limit = encoder.max_positions()
         kept: Dict[int, Tensor] = {}
         for row, sentence in enumerate(tqdm(sentences, desc="pieces", unit="sentence", disable=None, leave=False)):
             tokens = encode_pieces(self.pipeline.pieces(sentence), self.trained.source)
