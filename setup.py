@@ -57,6 +57,7 @@ setup(
             "pytest>=8",
             "pytest-xdist>=3.5",
             "ruff>=0.6",
+            "selenium>=4.10",
         ],
     },
     classifiers=[

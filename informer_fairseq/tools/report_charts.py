@@ -43,25 +43,37 @@ def line_chart(series: Dict[str, List[Point]], *, title: str, x_title: str, y_ti
     middle = left + (width - left - right) / 2
     parts.append(tag("text", x_title, x=middle, y=height - 6, text_anchor="middle", class_="axis"))
     parts.append(tag("text", y_title, x=4, y=16, class_="axis"))
-    parts += _curves({name: [place(point) for point in curve] for name, curve in series.items()})
-    return tag("svg", *parts, viewBox=f"0 0 {width} {height}", width=width, role="img", aria_label=title)
+    placed = {name: [place(point) for point in curve] for name, curve in series.items()}
+    parts += _curves(placed, width - right + 12, height - bottom)
+    picture = tag("svg", *parts, viewBox=f"0 0 {width} {height}", width=width, role="img", aria_label=title)
+    return tag("div", picture, class_="scroll", tabindex="0", role="region", aria_label=title)
 
 
-def _curves(series: Dict[str, List[Point]]) -> List[Markup]:
-    """The curves and their names, which are moved apart where curves end close to each other."""
+def _curves(series: Dict[str, List[Point]], label_x: float, bottom: float) -> List[Markup]:
+    """The curves, and their names at the right edge, near the height of the ends and in their order.
+
+    Args:
+        series: points in the picture's units.
+        label_x: where the names start.
+        bottom: the lowest place of a name.
+    """
     parts: List[Markup] = []
-    labels = sorted((curve[-1][1], number, name) for number, (name, curve) in enumerate(series.items()))
-    lowest = -100.0
-    for y, number, name in labels:
-        curve = series[name]
+    ends = sorted((curve[-1][1], number, name) for number, (name, curve) in enumerate(series.items()))
+    heights: List[float] = []
+    limit = bottom
+    for y, _, _ in reversed(ends):  # from the bottom up, each name clear of the one below
+        heights.insert(0, min(y, limit))
+        limit = heights[0] - 17
+    for (_, number, name), height in zip(ends, heights):
         colour = number % _COLOURS
-        path = " ".join(f"{x},{y}" for x, y in curve)
         dash = _DASHES[number % len(_DASHES)]
+        path = " ".join(f"{x},{y}" for x, y in series[name])
         parts.append(tag("polyline", points=path, class_=f"curve s{colour}", stroke_dasharray=dash))
-        parts += [tag("circle", cx=x, cy=y, r=2.5, class_=f"dot s{colour}") for x, y in curve]
-        lowest = max(y, lowest + 16)
-        shown = name if len(name) <= 18 else name[:17] + "…"
-        parts.append(tag("text", shown, x=curve[-1][0] + 8, y=lowest + 4, class_=f"f{colour}"))
+        parts += [tag("circle", cx=x, cy=y, r=2.5, class_=f"dot s{colour}") for x, y in series[name]]
+        sample = f"{label_x},{height} {label_x + 26},{height}"
+        parts.append(tag("polyline", points=sample, class_=f"curve s{colour}", stroke_dasharray=dash))
+        shown = name if len(name) <= 14 else name[:13] + "…"
+        parts.append(tag("text", shown, x=label_x + 32, y=height + 4, class_=f"f{colour}"))
     return parts
 
 

@@ -150,7 +150,7 @@ def lengths_section(groups: Sequence[Dict[str, Any]], baseline: str) -> Section:
 
 def mark_differences(text: str, reference: str) -> Markup:
     """The words of ``text``, marked where they differ from the reference's in the shortest edit between the two."""
-    words, others = text.split(" "), reference.split(" ")
+    words, others = text.split(), reference.split()
     parts: List[Any] = []
     matcher = difflib.SequenceMatcher(None, others, words, autojunk=False)
     for kind, _, _, start, end in matcher.get_opcodes():
