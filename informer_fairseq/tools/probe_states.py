@@ -3,8 +3,9 @@
 import hashlib
 import io
 import os
+import zipfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -102,7 +103,7 @@ class StateStore:
         words = hashlib.sha256("\n".join(trained.source.symbols).encode("utf-8")).hexdigest()
         seed = "trained" if untrained_seed is None else f"untrained {untrained_seed}"
         self.key = "\n".join([_VERSION, digest(checkpoint), seed, words, pipeline.key])
-        self.unknown = self.pieces = 0  # of the sentences encoded in this run
+        self.unknown = self.pieces = 0  # of all sentences asked for so far
 
     def states(self, sentences: Sequence[str], title: str = "states") -> np.ndarray:
         """N x C in 32-bit floats for N sentences; a row of NaN for one that was left out as too long.
@@ -112,27 +113,32 @@ class StateStore:
         """
         unique = sorted(set(sentences))
         text = hashlib.sha256("\n".join([self.key, *unique]).encode("utf-8")).hexdigest()
-        path = None if self.cache is None else self.cache / f"{text}.npy"
-        rows = None if path is None else _read(path, len(unique))
-        if rows is None:
-            rows = self._compute(unique, title)
+        path = None if self.cache is None else self.cache / f"{text}.npz"
+        kept = None if path is None else _read(path, len(unique))
+        if kept is None:
+            kept = self._compute(unique, title)
             if path is not None:
                 buffer = io.BytesIO()
-                np.save(buffer, rows, allow_pickle=False)
+                np.savez(buffer, rows=kept[0], counts=np.array(kept[1:]))
                 write_whole(path, buffer.getvalue())
+        rows, pieces, unknown = kept
+        self.pieces += pieces
+        self.unknown += unknown
         place = {sentence: row for row, sentence in enumerate(unique)}
         return rows[[place[sentence] for sentence in sentences]]
 
-    def _compute(self, sentences: List[str], title: str) -> np.ndarray:
+    def _compute(self, sentences: List[str], title: str) -> Tuple[np.ndarray, int, int]:
+        """The states, the number of pieces, and how many of them the dictionary lacks."""
         encoder: Any = self.trained.model.encoder
         limit = encoder.max_positions()
         kept: Dict[int, Tensor] = {}
+        pieces = unknown = 0
         for row, sentence in enumerate(tqdm(sentences, desc="pieces", unit="sentence", disable=None, leave=False)):
             tokens = encode_pieces(self.pipeline.pieces(sentence), self.trained.source)
             if len(tokens) <= limit:
                 kept[row] = tokens
-                self.pieces += len(tokens) - 1
-                self.unknown += int(tokens.eq(self.trained.source.unk()).sum())
+                pieces += len(tokens) - 1
+                unknown += int(tokens.eq(self.trained.source.unk()).sum())
             elif not self.skip_long:
                 raise InputError(
                     f"a sentence has {len(tokens)} pieces with </s>, the encoder of {self.checkpoint} takes {limit}: "
@@ -143,13 +149,14 @@ class StateStore:
         encoded = encode_sentences(self.trained, list(kept.values()), title=title)
         rows = np.full((len(sentences), encoded.shape[1]), np.nan, dtype=np.float32)
         rows[list(kept)] = encoded
-        return rows
+        return rows, pieces, unknown
 
 
-def _read(path: Path, count: int) -> Optional[np.ndarray]:
+def _read(path: Path, count: int) -> Optional[Tuple[np.ndarray, int, int]]:
     """What the cache holds; None for nothing, or for a file that was damaged, which is then made again."""
     try:
-        rows = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        with np.load(path, allow_pickle=False) as kept:
+            rows, (pieces, unknown) = kept["rows"], kept["counts"].tolist()
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile):
         return None
-    return rows if rows.ndim == 2 and len(rows) == count else None
+    return (rows, pieces, unknown) if rows.ndim == 2 and len(rows) == count else None

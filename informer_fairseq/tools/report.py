@@ -98,8 +98,9 @@ def run(args: argparse.Namespace) -> None:
     result: Dict[str, Any] = {"title": args.title, "baseline": baseline}
     add_training(parts, result, runs, logs, models, args)
     if test is not None:
-        add_test(parts, result, test, baseline, args)
+        add_scores(parts, result, test, baseline, args)
         add_attention(parts, result, outputs, models, args)
+        parts.append(show_translations(test, baseline, args.translations))  # last: the longest by far
     write_whole(args.output, page(args.title, parts))
     if args.json:
         write_json(args.json, result)
@@ -214,21 +215,24 @@ def made_with() -> str:
     return f"Python {platform.python_version()}, {', '.join(found)}; the logs do not say what the training ran with"
 
 
-def add_test(
+def add_scores(
     parts: List[Section], result: Dict[str, Any], test: TestSet, baseline: str, args: argparse.Namespace
 ) -> None:
-    """The sections of scores and translations."""
+    """The sections of scores, over all and by length."""
     scores = score(test, baseline, args.samples, args.seed)
     groups = by_length(test)
+    result.update(scores=scores, lengths=groups, tokenised=test.tokenised)
+    parts.append(sections.scores_section(scores, test, baseline, args.samples, args.seed))
+    parts.append(sections.lengths_section(groups, baseline))
+
+
+def show_translations(test: TestSet, baseline: str, count: int) -> Section:
+    """The section of ``count`` translations."""
     single = {
         label: sentence_scores(own, test.references)
         for label, own in tqdm(test.hypotheses.items(), desc="sentences", disable=None, leave=False)
     }
-    result.update(scores=scores, lengths=groups, tokenised=test.tokenised)
-    parts.append(sections.scores_section(scores, test, baseline, args.samples, args.seed))
-    parts.append(sections.lengths_section(groups, baseline))
-    chosen = choose_sentences(single, baseline, args.translations)
-    parts.append(sections.translations_section(test, single, baseline, chosen))
+    return sections.translations_section(test, single, baseline, choose_sentences(single, baseline, count))
 
 
 def choose_sentences(scores: Dict[str, List[float]], baseline: str, count: int) -> List[int]:

@@ -97,7 +97,7 @@ def _log_ticks(low: float, high: float) -> List[float]:
 
 
 def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequence[float]], title: str) -> Markup:
-    """A map of weights of 0 to 1: the darker the larger.
+    """A map of weights of 0 to 1: the stronger its colour the larger, the largest of the map in full.
 
     Args:
         rows: their names.
@@ -106,6 +106,7 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequ
         title: what a screen reader says of the picture.
     """
     cell = 24
+    peak = max(max(row) for row in weights) or 1.0
     left = 14 + 8 * max(len(name) for name in rows)
     top = 14 + 8 * max(len(name) for name in columns)
     parts: List[Optional[Markup]] = []
@@ -118,7 +119,7 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequ
             if weight >= 0.005:
                 hint = tag("title", f"{name} → {columns[column]}: {weight:.2f}")
                 x, y = left + column * cell, top + number * cell
-                size = {"width": cell - 1, "height": cell - 1, "fill_opacity": round(min(1.0, weight), 3)}
+                size = {"width": cell - 1, "height": cell - 1, "fill_opacity": round(weight / peak, 3)}
                 parts.append(tag("rect", hint, x=x, y=y, **size))
     width, height = left + len(columns) * cell + 4, top + len(rows) * cell + 4
     frame = {"width": len(columns) * cell, "height": len(rows) * cell}

@@ -293,8 +293,7 @@ def score(test: TestSet, baseline: str, samples: int, seed: int) -> Dict[str, An
         ``signatures`` by metric, and ``runs``: by label and metric the score, its 95 % interval's half width and the
         p-value (None for the baseline, and where it is the only run).
     """
-    # Without tokenisation of its own where the text is in the tokens of the training data.
-    metrics: Dict[str, Any] = {"BLEU": BLEU(tokenize="none" if test.tokenised else "13a"), "chrF": CHRF()}
+    metrics: Dict[str, Any] = {"BLEU": _bleu(test), "chrF": CHRF()}
     labels = [baseline, *(label for label in test.hypotheses if label != baseline)]
     scores: Dict[str, Dict[str, Any]] = {label: {} for label in labels}
     signatures: Dict[str, str] = {}
@@ -331,6 +330,11 @@ def score(test: TestSet, baseline: str, samples: int, seed: int) -> Dict[str, An
     return {"signatures": signatures, "runs": scores}
 
 
+def _bleu(test: TestSet) -> BLEU:
+    # What is tokenised already is not tokenised again; the library would warn of it for every group.
+    return BLEU(tokenize="none", force=True) if test.tokenised else BLEU()
+
+
 def by_length(test: TestSet) -> List[Dict[str, Any]]:
     """BLEU of every run in groups of like source length, in words between spaces; empty groups are left out."""
     groups = []
@@ -343,7 +347,7 @@ def by_length(test: TestSet) -> List[Dict[str, Any]]:
         if not lines:
             continue
         references = [[test.references[line] for line in lines]]
-        metric = BLEU(tokenize="none" if test.tokenised else "13a")
+        metric = _bleu(test)
         scores = {
             label: metric.corpus_score([lines_of[line] for line in lines], references).score
             for label, lines_of in test.hypotheses.items()

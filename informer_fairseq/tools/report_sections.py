@@ -222,8 +222,8 @@ def _sentence_row(test: TestSet, line: int, numbers: Dict[str, List[float]]) -> 
 def attention_section(sentence: int, maps: Dict[str, AttentionMaps]) -> Section:
     """Attention in one sentence, for every run."""
     intro = (
-        f"Sentence {sentence + 1} and each run's own translation, in pieces. Darker is more; rows sum to 1; mean over "
-        "heads, last layer."
+        f"Sentence {sentence + 1} and each run's own translation, in pieces. The stronger the colour, the larger the "
+        "weight, as a share of the largest in each map; rows sum to 1; mean over heads, last layer."
     )
     children: List[Markup] = [tag("p", intro)]
     for label, own in maps.items():
@@ -251,4 +251,9 @@ def _slot_maps(label: str, own: AttentionMaps) -> List[Markup]:
 
 def _map(title: str, rows: List[str], columns: List[str], weights: List[List[float]]) -> Markup:
     words = table(title, ["from", "most weight"], [list(line) for line in strongest(weights, rows, columns)])
-    return tag("figure", tag("figcaption", title), heat_map(rows, columns, weights, title), details("In words", words))
+    return tag(
+        "figure",
+        tag("figcaption", f"{title}; largest {max(map(max, weights)):.2f}"),
+        heat_map(rows, columns, weights, title),
+        details("In words", words),
+    )

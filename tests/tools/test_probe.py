@@ -165,18 +165,19 @@ def store(checkpoint, cache, **options):
 def test_cache_is_used_and_keyed_by_content(checkpoint, tmp_path, monkeypatch):
     lines = sentences(20)
     first = store(checkpoint, tmp_path).states([*lines, lines[0]])
-    assert len(list(tmp_path.glob("*.npy"))) == 1 and np.array_equal(first[0], first[-1])
+    assert len(list(tmp_path.glob("*.npz"))) == 1 and np.array_equal(first[0], first[-1])
     other = store(checkpoint, tmp_path, untrained_seed=2).states(lines)
-    assert len(list(tmp_path.glob("*.npy"))) == 2 and not np.allclose(first[:-1], other)
+    assert len(list(tmp_path.glob("*.npz"))) == 2 and not np.allclose(first[:-1], other)
     again = store(checkpoint, tmp_path)
     monkeypatch.setattr(again, "_compute", None)  # may not be called
     assert np.array_equal(again.states(lines), first[:-1])
+    assert again.pieces == sum(len(line.split()) for line in set(lines)) and again.unknown == 0
 
 
 def test_damaged_cache_is_made_again(checkpoint, tmp_path):
     lines = sentences(5)
     first = store(checkpoint, tmp_path).states(lines)
-    next(tmp_path.glob("*.npy")).write_bytes(b"\x93NUMPY broken")
+    next(tmp_path.glob("*.npz")).write_bytes(b"PK\x03\x04 broken")
     assert np.array_equal(store(checkpoint, tmp_path).states(lines), first)
 
 
