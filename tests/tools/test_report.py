@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -309,3 +312,18 @@ def test_page_on_a_phone_in_the_dark(page):
         driver.get(page[0].as_uri())
         assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
         assert driver.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
+
+
+def test_bootstrap_equals_sacrebleu_command(two_runs, page):
+    folder, _ = two_runs
+    inputs = [str(folder / label / "test.vi") for label in ("stock", "informer")]
+    command = [sys.executable, "-m", "sacrebleu", str(folder / "references"), "-i", *inputs, "-m", "bleu", "chrf"]
+    command += ["--paired-bs", "--paired-bs-n", "100", "--format", "json"]
+    environment = {name: value for name, value in os.environ.items() if name != "SACREBLEU_SEED"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    theirs = json.loads(done.stdout)[1]  # of the second system
+    ours = page[1]["scores"]["runs"]["informer"]
+    for metric, name in (("BLEU", "BLEU"), ("chrF", "chrF2")):
+        assert round(ours[metric]["score"], 4) == pytest.approx(theirs[name]["score"], abs=1e-3)
+        assert ours[metric]["p"] == pytest.approx(theirs[name]["p_value"], abs=1e-4)
+        assert ours[metric]["interval"] == pytest.approx(theirs[name]["ci"], abs=1e-3)
