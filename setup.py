@@ -26,6 +26,7 @@ setup(
     license="MIT",
     python_requires=">=3.10,<3.13",  # numpy 1.26, the last before 2, has no wheels for Python 3.13
     packages=find_packages(include=["informer_fairseq", "informer_fairseq.*"]),
+    package_data={"informer_fairseq.tools": ["report_assets/*"]},
     install_requires=[
         f"ve-fairseq==0.12.3; {HAS_WHEEL}",
         f"fairseq-fixed==0.12.3.1; {NO_WHEEL}",
@@ -56,6 +57,7 @@ setup(
             "pytest>=8",
             "pytest-xdist>=3.5",
             "ruff>=0.6",
+            "selenium>=4.10",
         ],
     },
     classifiers=[

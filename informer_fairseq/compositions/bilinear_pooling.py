@@ -122,8 +122,8 @@ class LowRankBilinearPooling(nn.Module):
     def forward(self, inputs: List[Tensor]) -> Tensor:
         """N tensors (..., d) -> (..., d_out).
 
-        One product over the concatenation: a sum of N products over slices took 1.05 (2,000 rows) to 2.7 (32 rows) times
-        as long in training, and the same in inference (N 6, d 512, r 512, CPU).
+        One product over the concatenation: a sum of N products over slices took 1.05 (2,000 rows) to 2.7 (32 rows)
+        times as long in training, and the same in inference (N 6, d 512, r 512, CPU).
         """
         return self.interaction(self.factors(torch.cat(inputs, dim=-1)))
 
