@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from informer_fairseq.errors import InputError
+from informer_fairseq.tools.files import check_outputs, split_label, table, write_json, write_whole
 from informer_fairseq.tools.training_logs import Validation, read_validations
-from informer_fairseq.tools.whole_files import check_outputs, split_label, table, write_json, write_whole
 
 Runs = Dict[str, Dict[str, List[Validation]]]
 METRICS = {"perplexity": "perplexity (2^bits per target token)", "bleu": "BLEU (0 to 100)"}

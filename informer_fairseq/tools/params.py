@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Sequence
 
 from informer_fairseq.errors import InputError
 from informer_fairseq.tools import model_costs
-from informer_fairseq.tools.whole_files import check_outputs, table, write_json
+from informer_fairseq.tools.files import check_outputs, table, write_json
 
 PASSES_FLAGS_ON = True
 MULTIPLY_ADDS = "multiply-adds per source token"

@@ -8,8 +8,8 @@ from tqdm import tqdm
 
 import informer_fairseq  # noqa: F401  (registers the architectures)
 from informer_fairseq.errors import InputError
+from informer_fairseq.tools.files import read_lines
 from informer_fairseq.tools.training_logs import find_log, parse_validations
-from informer_fairseq.tools.whole_files import read_lines
 
 
 def from_log(path: str) -> List[Dict[str, Any]]:

@@ -12,7 +12,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from informer_fairseq.errors import InputError
-from informer_fairseq.tools.whole_files import write_whole
+from informer_fairseq.tools.files import write_whole
 
 # Okabe and Ito's colours without yellow, which is too faint for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, Optional, Tuple
 
 from informer_fairseq.errors import InputError
-from informer_fairseq.tools.files import read_lines, write_whole
+from informer_fairseq.tools.files import read_lines, write_file
 
 # The published bins of sentence length, in words; the first is label 0.
 LENGTH_BINS = ((5, 8), (9, 12), (13, 16), (17, 20), (21, 25), (26, 28))
@@ -133,5 +133,5 @@ def make_task(
         lines += part
         counts[split] = len(part)
     path = output / f"{name}.txt"
-    write_whole(path, "\n".join(lines) + "\n")
+    write_file(path, "\n".join(lines) + "\n")
     return path, counts

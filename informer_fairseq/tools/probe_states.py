@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from informer_fairseq.errors import InputError
-from informer_fairseq.tools.files import digest, write_whole
+from informer_fairseq.tools.files import digest, write_file
 from informer_fairseq.tools.models import TrainedModel
 from informer_fairseq.tools.probe_text import TextPipeline, encode_pieces
 
@@ -120,7 +120,7 @@ class StateStore:
             if path is not None:
                 buffer = io.BytesIO()
                 np.savez(buffer, rows=kept[0], counts=np.array(kept[1:]))
-                write_whole(path, buffer.getvalue())
+                write_file(path, buffer.getvalue())
         rows, pieces, unknown = kept
         self.pieces += pieces
         self.unknown += unknown

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from informer_fairseq.compat import read_checkpoint
 from informer_fairseq.errors import InputError
 from informer_fairseq.tools import report_sections as sections
-from informer_fairseq.tools.files import parse_labelled, write_json, write_whole
+from informer_fairseq.tools.files import parse_labelled, write_file, write_json
 from informer_fairseq.tools.models import TrainedModel, load_model
 from informer_fairseq.tools.report_attention import AttentionMaps, attention_maps
 from informer_fairseq.tools.report_data import (
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
         add_scores(parts, result, test, baseline, args)
         add_attention(parts, result, outputs, models, args)
         parts.append(show_translations(test, baseline, args.translations))  # last: the longest by far
-    write_whole(args.output, page(args.title, parts))
+    write_file(args.output, page(args.title, parts))
     if args.json:
         write_json(args.json, result)
     print(f"{args.output}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {Path(args.output).stat().st_size:,} bytes")

@@ -18,9 +18,9 @@ from typing import Any, Dict, List, Sequence
 
 from informer_fairseq.errors import InputError
 from informer_fairseq.tools import scoring
+from informer_fairseq.tools.files import check_outputs, split_label, table, write_json
 from informer_fairseq.tools.text_kinds import assert_kind
 from informer_fairseq.tools.translations import System, pick_references, pick_sources, read_system
-from informer_fairseq.tools.whole_files import check_outputs, split_label, table, write_json
 
 LENGTH_BOUNDS = (10, 20, 30, 40, 50)
 

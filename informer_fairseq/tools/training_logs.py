@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from informer_fairseq.errors import InputError
-from informer_fairseq.tools.whole_files import read_lines
+from informer_fairseq.tools.files import read_lines
 
 _PIPES = re.compile(r"epoch (\d+) \| valid on '([^']+)' subset \| (.*num_updates.*)")
 _JSON = re.compile(r'\{"epoch": \d+, .*\}')

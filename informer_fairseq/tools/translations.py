@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 from informer_fairseq.errors import InputError
+from informer_fairseq.tools.files import read_lines, split_label
 from informer_fairseq.tools.text_kinds import join_pieces, letters, line_detokenizer
-from informer_fairseq.tools.whole_files import read_lines, split_label
 
 _ENTRY = re.compile(r"([STHD])-(\d+)(?:\t|$)")
 _KINDS = {"S": "source", "T": "reference", "H": "hypothesis", "D": "hypothesis"}

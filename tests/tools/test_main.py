@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from informer_fairseq.errors import InputError
+from informer_fairseq.tools.files import read_lines, split_label, table, write_json, write_whole
 from informer_fairseq.tools.main import build_parser, main
-from informer_fairseq.tools.whole_files import read_lines, split_label, table, write_json, write_whole
 
 
 @pytest.mark.parametrize("command", ["params", "score", "curves"])
