@@ -101,12 +101,19 @@ def test_the_bf16_repair_steps_aside_where_it_is_not_needed(monkeypatch):
 def test_the_fused_layer_is_switched_off_where_there_is_one(monkeypatch):
     """Upstream 0.12.2's constructor and loader, in miniature."""
 
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out_proj = nn.Linear(1, 1, bias=False)
+
     class Upstream(nn.Module):
         def __init__(self):
             super().__init__()
             for name in ("in_proj", "out_proj", "fc1", "fc2"):
                 setattr(self, f"{name}_weight", nn.Parameter(torch.zeros(1)))
                 setattr(self, f"{name}_bias", nn.Parameter(torch.zeros(1)))
+            self.self_attn = compat.readable_by_fused_layer(Attention())
+            self.seen = self.self_attn.out_proj.bias.shape  # as the constructor reads it
             self.can_use_fastpath = True
 
         def _load_from_state_dict(self, state_dict, *args):
@@ -114,8 +121,9 @@ def test_the_fused_layer_is_switched_off_where_there_is_one(monkeypatch):
 
     monkeypatch.setattr(compat, "HAS_FUSED_ENCODER_LAYER", True)
     layer = compat.without_fused_encoder_layer(type("Ours", (Upstream,), {}))()
-    assert list(layer.parameters()) == [] and layer.can_use_fastpath is False
-    layer.load_state_dict({})
+    assert [name for name, _ in layer.named_parameters()] == ["self_attn.out_proj.weight"]
+    assert layer.can_use_fastpath is False and layer.self_attn.out_proj.bias is None
+    layer.load_state_dict({"self_attn.out_proj.weight": torch.ones(1, 1)})
     assert compat.absent_linear().weight.is_meta
 
     monkeypatch.setattr(compat, "HAS_FUSED_ENCODER_LAYER", False)
