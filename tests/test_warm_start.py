@@ -107,6 +107,20 @@ def test_the_flags_forget_the_file(tmp_path):
     assert args.init_from_transformer is None and args.init_with_low_rank_approximation is False
 
 
+def test_hydras_configuration_forgets_it_too(tmp_path):
+    from omegaconf import OmegaConf
+
+    from informer_fairseq.models.ni_transformer import NITransformerModel
+
+    stock = save_stock(tmp_path / "stock.pt")
+    cfg = OmegaConf.create({"_name": "ni_transformer", **SIZES, "init_from_transformer": str(tmp_path / "stock.pt")})
+    OmegaConf.set_struct(cfg, True)
+    model = NITransformerModel.build_model(cfg, stand_in_task(50, 45)).eval()
+    assert cfg.init_from_transformer is None
+    source, target = batches()
+    torch.testing.assert_close(model(source, None, target)[0], stock(source, None, target)[0], rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_lower_rank_is_the_best_approximation(normalize, tmp_path):
     """No other split of rank r loses less of W_O; the loss shrinks with the rank and is gone at full width."""

@@ -66,8 +66,11 @@ class EfficientTransformerModel(TransformerModel):
         if args.init_from_transformer is not None:
             start_from_transformer(model, args, task)
             # The flags are saved with every checkpoint, and are done with: it must load without that file.
-            for flags in (args, given):
-                flags.init_from_transformer, flags.init_with_low_rank_approximation = None, False
+            done = {"init_from_transformer": None, "init_with_low_rank_approximation": False}
+            for name, value in done.items():
+                setattr(args, name, value)
+                if isinstance(given, DictConfig):
+                    OmegaConf.update(given, name, value, force_add=True)
         # Like the encoder's length_version, left alone by fairseq's moving average for its name.
         fingerprints = dictionary_fingerprints(model.encoder.dictionary, model.decoder.dictionary)
         model.register_buffer("dictionary_version", fingerprints)
