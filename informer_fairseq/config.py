@@ -48,8 +48,8 @@ class EfficientEncoderConfig(FairseqDataclass):
     encoder_organization_groups: Optional[int] = field(
         default=None,
         metadata={
-            "help": "information organization only: neighbourhoods of n / groups positions that organize their features "
-            "on their own, so that a token's cost does not grow with n (default: 1, the paper's); must divide n"
+            "help": "information organization only: neighbourhoods of n / groups positions that organize features on "
+            "their own, so that a token's cost does not grow with n (default: 1, the paper's); must divide n"
         },
     )
     encoder_projection_sharing: Optional[ChoiceEnum(SHARING_MODES)] = field(  # type: ignore[valid-type]
@@ -159,8 +159,8 @@ def _check_groups(args: Namespace) -> None:
     n, groups = args.encoder_fixed_length, args.encoder_organization_groups
     if groups < 1 or n % groups != 0:
         raise InputError(
-            f"--encoder-fixed-length {n} is not divisible by --encoder-organization-groups {groups}: choose a number of "
-            "groups that divides n"
+            f"--encoder-fixed-length {n} is not divisible by --encoder-organization-groups {groups}: choose a number "
+            "of groups that divides n"
         )
 
 
