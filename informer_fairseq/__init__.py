@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 errors.show_errors_in_one_line()
 compat.apply_repairs()
 
+from informer_fairseq.criterions import chunked_label_smoothed_cross_entropy  # noqa: E402
 from informer_fairseq.models import (  # noqa: E402  (registration needs the repairs)
     conv_linformer_mt,
     informer_mt,
@@ -19,4 +20,11 @@ from informer_fairseq.models import (  # noqa: E402  (registration needs the rep
     ni_transformer,
 )
 
-__all__ = ["conv_linformer_mt", "informer_mt", "linformer_informer_mt", "linformer_mt", "ni_transformer"]
+__all__ = [
+    "chunked_label_smoothed_cross_entropy",
+    "conv_linformer_mt",
+    "informer_mt",
+    "linformer_informer_mt",
+    "linformer_mt",
+    "ni_transformer",
+]

@@ -67,7 +67,10 @@ def build_channel_mixer(cfg: Any) -> Optional[InformationOrganization]:
     if encoder.channel_mixer == "feed-forward":
         return None
     return InformationOrganization(
-        fixed_length=encoder.fixed_length, embed_dim=encoder.embed_dim, num_heads=encoder.attention_heads
+        fixed_length=encoder.fixed_length,
+        embed_dim=encoder.embed_dim,
+        num_heads=encoder.attention_heads,
+        groups=encoder.organization_groups,
     )
 
 

@@ -45,6 +45,13 @@ class EfficientEncoderConfig(FairseqDataclass):
         default=None,
         metadata={"help": "windows max-pooled into one slot, convolution only (default: 2); must divide r"},
     )
+    encoder_organization_groups: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "information organization only: neighbourhoods of n / groups positions that organize features on "
+            "their own, so that a token's cost does not grow with n (default: 1, the paper's); must divide n"
+        },
+    )
     encoder_projection_sharing: Optional[ChoiceEnum(SHARING_MODES)] = field(  # type: ignore[valid-type]
         default=None,
         metadata={
@@ -81,6 +88,8 @@ def set_encoder_defaults(
         _default(args, "encoder_activation_fn", _given(args, "activation_fn") or activation or "relu")
     if is_position_bound(args.encoder_token_mixer, args.encoder_channel_mixer):
         _default(args, "encoder_fixed_length", 200)
+    if args.encoder_channel_mixer == "information-organization":
+        _default(args, "encoder_organization_groups", 1)
     if args.encoder_token_mixer != "full":
         _default(args, "encoder_reduced_length", 8)
         _default(args, "encoder_projection_sharing", "layer")
@@ -130,6 +139,8 @@ def check_encoder_flags(args: Namespace) -> None:
             "--encoder-channel-mixer information-organization pools a head's features in pairs, but the head width is "
             f"{width // heads} (--encoder-embed-dim {width} by --encoder-attention-heads {heads}): choose an even one"
         )
+    if channel_mixer == "information-organization":
+        _check_groups(args)
     if token_mixer != "full":
         _check_lengths(args)
     _check_heads(args, "decoder")
@@ -141,6 +152,15 @@ def _check_heads(args: Namespace, side: str) -> None:
         raise InputError(
             f"--{side}-embed-dim {width} is not divisible by --{side}-attention-heads {heads}: "
             "choose a number of heads that divides the width"
+        )
+
+
+def _check_groups(args: Namespace) -> None:
+    n, groups = args.encoder_fixed_length, args.encoder_organization_groups
+    if groups < 1 or n % groups != 0:
+        raise InputError(
+            f"--encoder-fixed-length {n} is not divisible by --encoder-organization-groups {groups}: choose a number "
+            "of groups that divides n"
         )
 
 
@@ -171,7 +191,9 @@ def _check_unread_flags(args: Namespace) -> None:
     """Refuses flags that the chosen mixers would ignore."""
     token_mixer, channel_mixer = args.encoder_token_mixer, args.encoder_channel_mixer
     unread = []
-    if channel_mixer != "feed-forward":
+    if channel_mixer == "feed-forward":
+        unread.append("encoder_organization_groups")
+    else:
         unread.append("encoder_activation_fn")
     if not is_position_bound(token_mixer, channel_mixer):
         unread.append("encoder_fixed_length")

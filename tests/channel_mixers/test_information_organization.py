@@ -7,14 +7,43 @@ from tests.support import references
 LENGTHS = (1, 2, 7, 8, 9, 25, 26, 199, 200)
 
 
-def mixer(n=200, width=12, heads=3):
-    return InformationOrganization(fixed_length=n, embed_dim=width, num_heads=heads).double()
+def mixer(n=200, width=12, heads=3, groups=1):
+    return InformationOrganization(fixed_length=n, embed_dim=width, num_heads=heads, groups=groups).double()
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_equals_torchs_modules_padded_to_n(length):
     x, lengths, mask = references.random_input(length, 3, 12)
     references.assert_equal_with_gradients(mixer(), references.information_organization, x, lengths, mask)
+
+
+@pytest.mark.parametrize("groups", [2, 8, 25, 200])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_groups_equal_torchs_grouped_modules_padded_to_n(length, groups):
+    x, lengths, mask = references.random_input(length, 3, 12)
+    organize = mixer(groups=groups)
+    assert organize.compress.groups == organize.expand.groups == groups
+    references.assert_equal_with_gradients(organize, references.information_organization, x, lengths, mask)
+
+
+def test_positions_of_different_groups_do_not_meet():
+    organize, x = mixer(n=12, groups=3), torch.randn(12, 1, 12, dtype=torch.float64)
+    changed = x.clone()
+    changed[4:8] += 1
+    same = (organize(changed) == organize(x)).flatten(1).all(dim=1)
+    assert same.tolist() == [True] * 4 + [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize("groups", [1, 2, 20])
+def test_parameters_by_groups(groups):
+    organize = InformationOrganization(fixed_length=200, embed_dim=512, num_heads=8, groups=groups)
+    assert sum(parameter.numel() for parameter in organize.parameters()) == 2 * (200 * 200 * 8 // groups + 200)
+
+
+@pytest.mark.parametrize("groups", [0, 3, 400])
+def test_refuses_groups_that_do_not_divide_n(groups):
+    with pytest.raises(ValueError, match=f"fixed length 200 is not divisible by {groups} groups"):
+        mixer(groups=groups)
 
 
 def test_time_first_and_batch_first_memory_give_the_same():
