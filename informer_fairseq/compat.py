@@ -132,7 +132,8 @@ def free_bf16_from_tpu() -> None:
         parsed = parse(parser, input_args, *args, **kwargs)
         flags = parsed[0] if isinstance(parsed, tuple) else parsed
         asked = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
-        if flags.bf16 and not asked and importlib.util.find_spec("torch_xla") is None:
+        # fairseq-validate also parses with all defaults suppressed.
+        if getattr(flags, "bf16", False) and not asked and importlib.util.find_spec("torch_xla") is None:
             flags.tpu = False
         return parsed
 

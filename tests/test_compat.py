@@ -129,3 +129,15 @@ def test_the_fused_layer_is_switched_off_where_there_is_one(monkeypatch):
     monkeypatch.setattr(compat, "HAS_FUSED_ENCODER_LAYER", False)
     assert compat.without_fused_encoder_layer(Upstream) is Upstream
     assert compat.absent_linear() is None
+
+
+def test_flags_parsed_without_defaults_pass():
+    """fairseq-validate parses a second time with all defaults suppressed: then there is no bf16 at all."""
+    from fairseq import options
+
+    compat.free_bf16_from_tpu()
+    parser = options.get_validation_parser()
+    args = options.parse_args_and_arch(
+        parser, ["data", "--task", "translation", "--path", "x.pt"], suppress_defaults=True
+    )
+    assert args.path == "x.pt" and not hasattr(args, "bf16")
