@@ -113,7 +113,9 @@ def read_checkpoint(path: str, read: Optional[Callable[[], Any]] = None) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120].rstrip(". ")
+    """The first sentence of a library's message: what follows is advice for programmers."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line.split(". ")[0].rstrip(". ")
 
 
 # --- Defect 3: --bf16 switches --tpu on, and every other device fails for want of torch_xla. ---

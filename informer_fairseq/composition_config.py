@@ -135,7 +135,8 @@ def _check_layers(args: Namespace, side: str) -> None:
     composition = f"--{side}-layer-composition {getattr(args, f'{side}_layer_composition')}"
     way_out = f"drop it, or use --{side}-layer-composition top"
     if getattr(args, f"{side}_layers") < 1:
-        raise InputError(f"{composition} has nothing to compose with --{side}-layers {getattr(args, f'{side}_layers')}")
+        layers = getattr(args, f"{side}_layers")
+        raise InputError(f"{composition} has nothing to compose with --{side}-layers {layers}: give 1 or more")
     for name in (f"{side}_layerdrop", f"{side}_layers_to_keep"):
         value = getattr(args, name, None)
         if value:

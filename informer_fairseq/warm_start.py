@@ -95,7 +95,11 @@ def start_from_transformer(model: nn.Module, args: Namespace, task: Any) -> List
 def load_transformer(path: str, args: Namespace, task: Any) -> TransformerModel:
     """Reads a checkpoint of fairseq's ``transformer`` and builds that model, after checks (Raises InputError)."""
     if not Path(path).is_file():
-        raise InputError(f"no such file: --init-from-transformer {path}; give a checkpoint of fairseq's transformer")
+        found = "is a folder" if Path(path).is_dir() else "is no file that exists"
+        raise InputError(
+            f"--init-from-transformer {path} {found}: give a checkpoint of fairseq's transformer, or, to go on with a "
+            "run that has checkpoints of its own, drop the flag"
+        )
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
         flags = _model_flags(state)
@@ -191,6 +195,13 @@ def _check_words(path: str, state: Dict[str, Any], task: Any) -> None:
     ours = dictionary_fingerprints(task.source_dictionary, task.target_dictionary).tolist()
     for number, side in enumerate(("source", "target")):
         if theirs[number] != ours[number]:
+            if not folder.is_absolute():
+                # Relative to the folder of that training, which need not be this one.
+                logger.warning(
+                    f"{files[number]}, if it is the {side} dictionary of {path}, has other words, or another order, "
+                    "than the data's"
+                )
+                continue
             raise InputError(
                 f"the {side} dictionary of --init-from-transformer {path} ({files[number]}) has other words, or "
                 "another order, than the data's of the same size: use the data-bin it was trained on, or binarize with "

@@ -66,7 +66,10 @@ def test_filling_in_twice_changes_nothing():
             {"init_from_transformer": "x.pt", "composition_start": "plain"},
             "--composition-start plain cannot be combined with --init-from-transformer",
         ),
-        ({"encoder_layers": 0}, "--encoder-layer-composition bilinear has nothing to compose with --encoder-layers 0"),
+        (
+            {"encoder_layers": 0},
+            "--encoder-layer-composition bilinear has nothing to compose with --encoder-layers 0: give 1 or more",
+        ),
     ],
     ids=str,
 )

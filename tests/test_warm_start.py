@@ -239,8 +239,12 @@ def test_other_files_are_refused_in_one_line(tmp_path):
     def start(path):
         build("ni_transformer", **SIZES, init_from_transformer=str(path))
 
-    with pytest.raises(ValueError, match="no such file: --init-from-transformer .*missing.pt"):
+    with pytest.raises(
+        ValueError, match="--init-from-transformer .*missing.pt is no file that exists: .*drop the flag"
+    ):
         start(tmp_path / "missing.pt")
+    with pytest.raises(ValueError, match="--init-from-transformer .* is a folder: give a checkpoint"):
+        start(tmp_path)
     (tmp_path / "text.pt").write_text("no checkpoint")
     with pytest.raises(ValueError, match="text.pt is not a readable checkpoint"):
         start(tmp_path / "text.pt")
@@ -337,6 +341,26 @@ def test_other_dictionaries_of_equal_size_are_refused(stock_run, data_bin, tmp_p
     start = ["--init-from-transformer", str(folder / "checkpoint2.pt"), "--max-epoch", "1"]
     with pytest.raises(ValueError, match="the target dictionary of --init-from-transformer .* has other words"):
         run_train((other, None), tmp_path / "run", "ni_transformer", *shared, *start)
+
+
+def test_words_behind_a_relative_path_only_warn(stock_run, data_bin, tmp_path, monkeypatch, caplog):
+    """The checkpoint's data-bin may have been another one, relative to another folder."""
+    folder, shared = stock_run
+    state = torch.load(folder / "checkpoint2.pt")
+    state["cfg"]["task"].update(data="bin", source_lang="en", target_lang="vi")
+    torch.save(state, tmp_path / "relative.pt")
+    other = tmp_path / "bin"
+    other.mkdir()
+    lines = {name: (data_bin[0] / name).read_text().splitlines() for name in ("dict.en.txt", "dict.vi.txt")}
+    (other / "dict.en.txt").write_text("\n".join(lines["dict.en.txt"]) + "\n")
+    (other / "dict.vi.txt").write_text("\n".join(reversed(lines["dict.vi.txt"])) + "\n")
+    monkeypatch.chdir(tmp_path)
+    run_train(
+        *(data_bin, tmp_path / "run", "ni_transformer", *shared, "--max-update", "1", "--disable-validation"),
+        *("--init-from-transformer", str(tmp_path / "relative.pt")),
+    )
+    warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert any("bin/dict.vi.txt, if it is the target dictionary of" in message for message in warned)
 
 
 def test_a_checkpoint_read_by_fairseq_keeps_its_flags(stock_run):
