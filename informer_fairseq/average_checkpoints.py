@@ -9,13 +9,13 @@ running code from a checkpoint, refuses models that do not match, and writes the
 import argparse
 import os
 import sys
-import tempfile
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
 from informer_fairseq import compat
 from informer_fairseq.errors import InputError
+from informer_fairseq.tools.files import write_whole
 
 
 def average(paths: Sequence[str]) -> Dict[str, Any]:
@@ -58,23 +58,6 @@ def average(paths: Sequence[str]) -> Dict[str, Any]:
     return first
 
 
-def save_whole(state: Dict[str, Any], path: str) -> None:
-    """Saves a checkpoint so that ``path`` appears complete or not at all."""
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".average.", dir=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as handle:
-            torch.save(state, handle)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """The command-line tool."""
     parser = argparse.ArgumentParser(
@@ -86,7 +69,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if os.path.isdir(args.output):
         parser.exit(2, f"{parser.prog}: error: --output {args.output} is a folder: give a file\n")
     try:
-        save_whole(average(args.inputs), args.output)
+        averaged = average(args.inputs)
+        with write_whole(args.output, "wb") as handle:
+            torch.save(averaged, handle)
     except (InputError, OSError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     print(f"averaged {len(args.inputs)} checkpoints into {args.output}", file=sys.stderr)

@@ -2,10 +2,11 @@
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Any, List, Optional
+from typing import List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
+from informer_fairseq.config import check_choice, set_default
 from informer_fairseq.errors import InputError
 
 LAYER_COMPOSITIONS = ("top", "linear", "hierarchical", "bilinear")
@@ -81,21 +82,21 @@ def set_composition_defaults(args: Namespace, *, layers: str, heads: str) -> Non
         layers: the architecture's layer composition, in encoder and decoder.
         heads: the architecture's head composition.
     """
-    _default(args, "encoder_layer_composition", layers)
-    _default(args, "decoder_layer_composition", layers)
-    _default(args, "head_composition", heads)
+    set_default(args, "encoder_layer_composition", layers)
+    set_default(args, "decoder_layer_composition", layers)
+    set_default(args, "head_composition", heads)
     for switch in (
         "composition_second_order_only",
         "head_composition_keep_output_projection",
         "init_with_low_rank_approximation",
     ):
-        _default(args, switch, False)
+        set_default(args, switch, False)
     for name in ("init_from_transformer", "composition_rank", "composition_start"):
-        _default(args, name, None)
+        set_default(args, name, None)
     if "bilinear" in _choices(args):
-        _default(args, "composition_rank", max(args.encoder_embed_dim, args.decoder_embed_dim))
+        set_default(args, "composition_rank", max(args.encoder_embed_dim, args.decoder_embed_dim))
     if _has_start(args):
-        _default(args, "composition_start", "transformer")
+        set_default(args, "composition_start", "transformer")
 
 
 def check_composition_flags(args: Namespace) -> None:
@@ -109,10 +110,10 @@ def check_composition_flags(args: Namespace) -> None:
     """
     for side in ("encoder", "decoder"):
         flag = f"--{side}-layer-composition"
-        _check_choice(flag, getattr(args, f"{side}_layer_composition"), LAYER_COMPOSITIONS)
+        check_choice(flag, getattr(args, f"{side}_layer_composition"), LAYER_COMPOSITIONS)
         if getattr(args, f"{side}_layer_composition") != "top":
             _check_layers(args, side)
-    _check_choice("--head-composition", args.head_composition, HEAD_COMPOSITIONS)
+    check_choice("--head-composition", args.head_composition, HEAD_COMPOSITIONS)
     _check_unread(args)
     if args.composition_rank is not None and args.composition_rank < 1:
         raise InputError(f"--composition-rank {args.composition_rank} is below 1: give a rank of 1 or more")
@@ -199,13 +200,3 @@ def _check_warm_start(args: Namespace) -> None:
             "--init-with-low-rank-approximation has no effect where no bilinear composition has a rank below the width "
             f"{max(args.encoder_embed_dim, args.decoder_embed_dim)}: drop it"
         )
-
-
-def _check_choice(flag: str, value: Any, choices: tuple) -> None:
-    if value not in choices:
-        raise InputError(f"{flag} {value} is not one of {', '.join(choices)}")
-
-
-def _default(args: Namespace, name: str, value: Any) -> None:
-    if getattr(args, name, None) is None:
-        setattr(args, name, value)

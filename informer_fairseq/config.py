@@ -82,28 +82,28 @@ def set_encoder_defaults(
         channel_mixer: the architecture's channel mixer.
         activation: the architecture's activation in the encoder's feed-forward; None for fairseq's default.
     """
-    _default(args, "encoder_token_mixer", token_mixer)
-    _default(args, "encoder_channel_mixer", channel_mixer)
+    set_default(args, "encoder_token_mixer", token_mixer)
+    set_default(args, "encoder_channel_mixer", channel_mixer)
     if args.encoder_channel_mixer == "feed-forward":
-        _default(args, "encoder_activation_fn", _given(args, "activation_fn") or activation or "relu")
+        set_default(args, "encoder_activation_fn", _given(args, "activation_fn") or activation or "relu")
     if is_position_bound(args.encoder_token_mixer, args.encoder_channel_mixer):
-        _default(args, "encoder_fixed_length", 200)
+        set_default(args, "encoder_fixed_length", 200)
     if args.encoder_channel_mixer == "information-organization":
-        _default(args, "encoder_organization_groups", 1)
+        set_default(args, "encoder_organization_groups", 1)
     if args.encoder_token_mixer != "full":
-        _default(args, "encoder_reduced_length", 8)
-        _default(args, "encoder_projection_sharing", "layer")
+        set_default(args, "encoder_reduced_length", 8)
+        set_default(args, "encoder_projection_sharing", "layer")
     if args.encoder_token_mixer == "convolution":
-        _default(args, "encoder_pool_size", 2)
+        set_default(args, "encoder_pool_size", 2)
 
 
 def set_tiny_sizes(args: Namespace) -> None:
     """The ``_tiny`` sizes: 4+4 layers, width 128, feed-forward 256, 4 heads."""
     for side in ("encoder", "decoder"):
-        _default(args, f"{side}_layers", 4)
-        _default(args, f"{side}_embed_dim", 128)
-        _default(args, f"{side}_ffn_embed_dim", 256)
-        _default(args, f"{side}_attention_heads", 4)
+        set_default(args, f"{side}_layers", 4)
+        set_default(args, f"{side}_embed_dim", 128)
+        set_default(args, f"{side}_ffn_embed_dim", 256)
+        set_default(args, f"{side}_attention_heads", 4)
 
 
 def is_position_bound(token_mixer: str, channel_mixer: str) -> bool:
@@ -121,10 +121,10 @@ def check_encoder_flags(args: Namespace) -> None:
         InputError: a value does not fit; the message names it, the limit and the way out.
     """
     token_mixer, channel_mixer = args.encoder_token_mixer, args.encoder_channel_mixer
-    _check_choice("--encoder-token-mixer", token_mixer, TOKEN_MIXERS)
-    _check_choice("--encoder-channel-mixer", channel_mixer, CHANNEL_MIXERS)
+    check_choice("--encoder-token-mixer", token_mixer, TOKEN_MIXERS)
+    check_choice("--encoder-channel-mixer", channel_mixer, CHANNEL_MIXERS)
     if channel_mixer == "feed-forward":
-        _check_choice("--encoder-activation-fn", args.encoder_activation_fn, ENCODER_ACTIVATIONS)
+        check_choice("--encoder-activation-fn", args.encoder_activation_fn, ENCODER_ACTIVATIONS)
     _check_heads(args, "encoder")
     width, heads = args.encoder_embed_dim, args.encoder_attention_heads
     _check_unread_flags(args)
@@ -166,7 +166,7 @@ def _check_groups(args: Namespace) -> None:
 
 def _check_lengths(args: Namespace) -> None:
     n, r = args.encoder_fixed_length, args.encoder_reduced_length
-    _check_choice("--encoder-projection-sharing", args.encoder_projection_sharing, SHARING_MODES)
+    check_choice("--encoder-projection-sharing", args.encoder_projection_sharing, SHARING_MODES)
     if not 1 <= r <= n:
         raise InputError(
             f"--encoder-reduced-length {r} is not between 1 and --encoder-fixed-length {n}: choose a smaller r or a "
@@ -227,7 +227,8 @@ def _check_stock_flags(args: Namespace) -> None:
         )
 
 
-def _check_choice(flag: str, value: Any, choices: tuple) -> None:
+def check_choice(flag: str, value: Any, choices: tuple) -> None:
+    """Refuses a value that is not one of the choices (Raises InputError)."""
     if value not in choices:
         raise InputError(f"{flag} {value} is not one of {', '.join(choices)}")
 
@@ -236,6 +237,7 @@ def _given(args: Namespace, name: str) -> Any:
     return getattr(args, name, None)
 
 
-def _default(args: Namespace, name: str, value: Any) -> None:
+def set_default(args: Namespace, name: str, value: Any) -> None:
+    """Sets a flag that was not given; an absent attribute and None both mean that."""
     if getattr(args, name, None) is None:
         setattr(args, name, value)

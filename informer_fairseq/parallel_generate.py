@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 from informer_fairseq.errors import InputError, one_line_message
+from informer_fairseq.tools.files import write_file
 
 _LINE = re.compile(r"[A-Z]-(\d+)\t")
 
@@ -123,9 +124,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             return 0
         text = "".join(line + "\n" for line in translate(options, args.processes))
         if args.output:
-            partial = Path(f"{args.output}.partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(args.output)
+            write_file(args.output, text)
         else:
             sys.stdout.write(text)
     except Exception as error:

@@ -1,20 +1,20 @@
 """What a report says of a run: read from its folder's log, checkpoint and translations, scored by sacrebleu."""
 
 import json
-import logging
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import PairedTest
+from sacrebleu.metrics import CHRF
 
 from informer_fairseq.errors import InputError
+from informer_fairseq.tools import scoring
 from informer_fairseq.tools.files import read_lines
 
-LENGTHS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 30), (31, 50), (51, None))  # words of the source
+LENGTHS = (5, 10, 15, 20, 30, 50)  # the most words of the source in each group but the last
 
 
 @dataclass
@@ -293,67 +293,50 @@ def score(test: TestSet, baseline: str, samples: int, seed: int) -> Dict[str, An
         ``signatures`` by metric, and ``runs``: by label and metric the score, its 95 % interval's half width and the
         p-value (None for the baseline, and where it is the only run).
     """
-    metrics: Dict[str, Any] = {"BLEU": _bleu(test), "chrF": CHRF()}
+    built = scoring.build_measures([test.references], test.tokenised)
+    measures = {"BLEU": built["BLEU"], "chrF": built["chrF2"]}
     labels = [baseline, *(label for label in test.hypotheses if label != baseline)]
-    scores: Dict[str, Dict[str, Any]] = {label: {} for label in labels}
-    signatures: Dict[str, str] = {}
-    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     if len(labels) == 1:
-        for name, metric in metrics.items():
-            found = metric.corpus_score(test.hypotheses[baseline], [test.references])
-            scores[baseline][name] = {"score": found.score, "interval": None, "p": None}
-            signatures[name] = str(metric.get_signature())
-        return {"signatures": signatures, "runs": scores}
+        alone = scoring.score(measures, test.hypotheses[baseline])
+        found = {name: {"score": values["score"], "interval": None, "p": None} for name, values in alone.items()}
+        signatures = {name: values["signature"] for name, values in alone.items()}
+        return {"signatures": signatures, "runs": {baseline: found}}
+    with _sacrebleu_seed(seed):
+        tested = scoring.compare(measures, [(label, test.hypotheses[label]) for label in labels], "bs", samples)
+    runs: Dict[str, Dict[str, Any]] = {label: {} for label in labels}
+    for name, values in tested.items():
+        for label, result in values["systems"].items():
+            runs[label][name] = {"score": result["score"], "interval": result["ci"], "p": result["p_value"]}
+    return {"signatures": {name: values["signature"] for name, values in tested.items()}, "runs": runs}
+
+
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """Sets the seed of sacrebleu's tests, for which it has an environment variable alone."""
     before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)  # the library's only way to set it
+    os.environ["SACREBLEU_SEED"] = str(seed)
     try:
-        systems: List[Tuple[str, Sequence[str]]] = [(label, test.hypotheses[label]) for label in labels]
-        paired = PairedTest(systems, metrics, [test.references], test_type="bs", n_samples=samples)
-        results: Any
-        found_signatures, found_scores = paired()
+        yield
     finally:
         if before is None:
             del os.environ["SACREBLEU_SEED"]
         else:
             os.environ["SACREBLEU_SEED"] = before
-    for name, results in found_scores.items():
-        if name == "System":
-            continue
-        metric_name = "BLEU" if name.startswith("BLEU") else "chrF"
-        signatures[metric_name] = str(found_signatures[name])
-        for label, result in zip(labels, results):
-            scores[label][metric_name] = {
-                "score": float(result.score),
-                "interval": float(result.ci),
-                "p": None if result.p_value is None else float(result.p_value),
-            }
-    return {"signatures": signatures, "runs": scores}
-
-
-def _bleu(test: TestSet) -> BLEU:
-    # What is tokenised already is not tokenised again; the library would warn of it for every group.
-    return BLEU(tokenize="none", force=True) if test.tokenised else BLEU()
 
 
 def by_length(test: TestSet) -> List[Dict[str, Any]]:
     """BLEU of every run in groups of like source length, in words between spaces; empty groups are left out."""
-    groups = []
-    for low, high in LENGTHS:
-        lines = [
-            number
-            for number, source in enumerate(test.sources)
-            if low <= max(1, len(source.split())) <= (high or len(source))
-        ]
-        if not lines:
-            continue
-        references = [[test.references[line] for line in lines]]
-        metric = _bleu(test)
-        scores = {
-            label: metric.corpus_score([lines_of[line] for line in lines], references).score
-            for label, lines_of in test.hypotheses.items()
-        }
-        groups.append({"from": low, "to": high, "count": len(lines), "BLEU": scores})
-    return groups
+    groups = scoring.group_by_length(test.sources, LENGTHS)
+    scores = {
+        label: scoring.score_groups(groups, lines, [test.references], test.tokenised)
+        for label, lines in test.hypotheses.items()
+    }
+    edges = [(low + 1, high) for low, high in zip((0, *LENGTHS), (*LENGTHS, None))]
+    return [
+        {"from": low, "to": high, "count": len(members), "BLEU": {label: own[n] for label, own in scores.items()}}
+        for n, ((low, high), (_, members)) in enumerate(zip(edges, groups))
+        if members
+    ]
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> List[float]:

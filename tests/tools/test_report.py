@@ -269,6 +269,7 @@ def test_errors_are_one_line_and_leave_nothing(two_runs, tmp_path, write, capsys
 # ------------------------------------------------------------------------------------------------------------ browser
 
 
+# A page can only be opened where there is a browser; .ci/run installs one.
 @pytest.mark.skipif(chromium.CHROMIUM is None or chromium.DRIVER is None, reason=chromium.MISSING)
 def test_page_in_chromium(page):
     with chromium.browser() as driver:
@@ -306,6 +307,7 @@ def _check_sorting(driver):
         assert "Sorted by stock" in driver.find_element("id", "sort-status").text
 
 
+# A page can only be opened where there is a browser; .ci/run installs one.
 @pytest.mark.skipif(chromium.CHROMIUM is None or chromium.DRIVER is None, reason=chromium.MISSING)
 def test_page_on_a_phone_in_the_dark(page):
     with chromium.browser(width=390, height=800, dark=True) as driver:
