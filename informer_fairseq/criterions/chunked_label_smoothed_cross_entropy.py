@@ -82,8 +82,9 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
             target[kept],
             epsilon=self.eps,
             rows=self.loss_chunk_rows,
+            count_right=self.report_accuracy,
         )
-        self._accuracy = (right, kept.sum())
+        self._accuracy = None if right is None else (right, kept.sum())
         return loss, nll
 
     def compute_accuracy(self, model: Any, net_output: Any, sample: Dict[str, Any]) -> Tuple[Tensor, Tensor]:

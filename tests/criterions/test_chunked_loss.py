@@ -70,7 +70,9 @@ def test_half_precision(dtype, scale):
 def test_right_rows_are_counted():
     weight = torch.eye(4, dtype=torch.float64)
     x = 5 * weight[[0, 1, 2, 3, 0]]
-    right = chunked_smoothed_loss(x, weight, None, torch.tensor([0, 1, 3, 3, 2]), epsilon=0.1, rows=2)[2]
+    right = chunked_smoothed_loss(
+        x, weight, None, torch.tensor([0, 1, 3, 3, 2]), epsilon=0.1, rows=2, count_right=True
+    )[2]
     assert right.item() == 3
 
 
@@ -84,7 +86,9 @@ def test_nothing_is_kept_for_backward_without_gradients():
 def test_no_rows_at_all():
     """A batch whose targets are all padding, or all prefix."""
     given, _ = inputs(rows=0)
-    loss, nll, right = chunked_smoothed_loss(*given, torch.zeros(0, dtype=torch.long), epsilon=0.1, rows=4)
+    loss, nll, right = chunked_smoothed_loss(
+        *given, torch.zeros(0, dtype=torch.long), epsilon=0.1, rows=4, count_right=True
+    )
     assert (loss.item(), nll.item(), right.item()) == (0, 0, 0)
     assert all(gradient.abs().sum() == 0 for gradient in torch.autograd.grad(loss, given))
 
