@@ -5,6 +5,9 @@ import time
 from typing import Callable, Dict, List, Tuple
 
 import torch
+import torch.nn as nn
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -36,3 +39,24 @@ def multiply_adds(run: Callable[[], object]) -> float:
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
         run()
     return counter.get_total_flops() / 2
+
+
+def saved_bytes(run: Callable[[], object], module: nn.Module) -> int:
+    """Bytes that autograd keeps for the backward pass of what ``run`` computes, the module's parameters apart.
+
+    Storages are counted once each. The number is the same on every run and machine with the same kernels.
+    """
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    kept: Dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(count, lambda tensor: tensor):
+        graph = run()  # held until all is counted: a freed address may come again
+        total = sum(kept.values())
+        del graph
+    return total

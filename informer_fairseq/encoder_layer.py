@@ -8,6 +8,7 @@ from torch import Tensor
 
 from informer_fairseq import compat
 from informer_fairseq.builders import build_activation, build_attention, build_channel_mixer, build_token_mixer
+from informer_fairseq.dropout import DropoutByMask
 
 
 @compat.without_fused_encoder_layer
@@ -32,6 +33,7 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
         self._shared = shared  # read by build_self_attention, which the base class calls
         super().__init__(cfg)
         del self._shared
+        self.dropout_module = DropoutByMask(cfg.dropout, module_name=type(self).__name__)
         self.uses_full_attention = cfg.encoder.token_mixer == "full"
         self.channel_mixer = build_channel_mixer(cfg)
         self.batch_first = not self.uses_full_attention or self.channel_mixer is not None

@@ -5,6 +5,7 @@ from typing import Any, Optional, Tuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # In float16, p - y is multiplied by this before it is rounded: probabilities of 1e-7 would be lost otherwise.
 _HALF_SCALE = 1024.0
@@ -86,6 +87,7 @@ class ChunkedSmoothedLoss(torch.autograd.Function):
         return loss, nll, right if count_right else None
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *outer: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Scales the gradients of the forward pass by the loss's own."""
         saved = iter(ctx.saved_tensors)

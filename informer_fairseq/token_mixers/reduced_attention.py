@@ -8,6 +8,14 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 
+from informer_fairseq.token_mixers.recomputed_attention import (
+    AttentionWithDropout,
+    FoldedAttention,
+    folded_weights,
+    heads_by_sentence,
+    product_with_folded,
+)
+
 
 class ReducedSelfAttention(nn.Module):
     """Multi-head self-attention over S reduced slots: what the efficient token mixers have in common.
@@ -105,41 +113,46 @@ class ReducedSelfAttention(nn.Module):
     def attend_queries_first(self, x: Tensor, keys: Tensor, values: Tensor, scores: Optional[Tensor]) -> Tensor:
         """Attention in the usual order, up to ``out_proj``; ``scores`` (S) are added for every head and query."""
         batch, length, slots = x.size(0), x.size(1), keys.size(1)
-        attended = F.scaled_dot_product_attention(
-            self.q_proj(x).view(batch, length, self.num_heads, self.head_dim).transpose(1, 2),
-            keys.view(batch, slots, self.num_heads, self.head_dim).transpose(1, 2),
-            values.view(batch, slots, self.num_heads, self.head_dim).transpose(1, 2),
-            attn_mask=None if scores is None else scores.expand(batch, self.num_heads, length, slots),
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+        queries = self.q_proj(x).view(batch, length, self.num_heads, self.head_dim).transpose(1, 2)
+        keys = keys.view(batch, slots, self.num_heads, self.head_dim).transpose(1, 2)
+        values = values.view(batch, slots, self.num_heads, self.head_dim).transpose(1, 2)
+        dropout = self.dropout if self.training else 0.0
+        if not torch.jit.is_scripting() and dropout > 0 and x.device.type == "cpu":
+            # torch has no fused kernel for this case.
+            if scores is None:
+                scores = x.new_zeros(slots)
+            attended = AttentionWithDropout.apply(queries, keys, values, scores, dropout)
+        else:
+            attended = F.scaled_dot_product_attention(
+                queries,
+                keys,
+                values,
+                attn_mask=None if scores is None else scores.expand(batch, self.num_heads, length, slots),
+                dropout_p=dropout,
+            )
         return self.out_proj(attended.transpose(1, 2).reshape(batch, length, -1))  # B x h x T x d -> B x T x C
 
     def attend_slots_first(self, x: Tensor, keys: Tensor, values: Tensor, scores: Tensor) -> Tensor:
         """Attention with query map and ``out_proj`` taken to the slots; ``scores`` (S) are added for every head."""
-        batch, length, slots = x.size(0), x.size(1), keys.size(1)
+        batch, slots = x.size(0), keys.size(1)
         heads, width = self.num_heads, self.head_dim
         keys = self.slots_by_head(keys) * width**-0.5  # h x B S x d
         query_weight = self.q_proj.weight.view(heads, width, self.embed_dim)  # h d x C -> h x d x C
         query_bias = self.q_proj.bias.view(heads, width, 1)
-        folded = self.heads_by_sentence(torch.bmm(keys, query_weight), batch)  # B x h S x C
-        offset = self.heads_by_sentence(torch.bmm(keys, query_bias), batch).view(batch, 1, heads, slots) + scores
-        logits = torch.baddbmm(offset.view(batch, 1, heads * slots), x, folded.transpose(1, 2))  # B x T x h S
-        weights = logits.view(batch, length, heads, slots).softmax(dim=3)
-        weights = F.dropout(weights, self.dropout, self.training).view(batch, length, heads * slots)
-
+        folded = heads_by_sentence(torch.bmm(keys, query_weight), batch)  # B x h S x C
+        # h x B S x 1 -> B x 1 x h x S -> B x 1 x h S
+        offset = heads_by_sentence(torch.bmm(keys, query_bias), batch).view(batch, 1, heads, slots) + scores
+        offset = offset.view(batch, 1, heads * slots)
+        values = self.slots_by_head(values)
         out_weight = self.out_proj.weight.view(-1, heads, width).permute(1, 2, 0)  # N x h d -> h x d x N
-        folded = self.heads_by_sentence(torch.bmm(self.slots_by_head(values), out_weight), batch)  # B x h S x N
         bias: Optional[Tensor] = self.out_proj.bias
-        if bias is None:
-            return torch.bmm(weights, folded)
-        return torch.baddbmm(bias.view(1, 1, -1), weights, folded)
+        dropout = self.dropout if self.training else 0.0
+        if torch.jit.is_scripting():
+            weights = F.dropout(folded_weights(x, folded, offset, heads), dropout)
+            return product_with_folded(weights, values, out_weight, bias)
+        return FoldedAttention.apply(x, folded, offset, values, out_weight, bias, dropout)
 
     def slots_by_head(self, x: Tensor) -> Tensor:
         """B x S x C -> h x B S x d."""
         split = x.view(x.size(0), x.size(1), self.num_heads, self.head_dim)
         return split.permute(2, 0, 1, 3).reshape(self.num_heads, x.size(0) * x.size(1), self.head_dim)
-
-    def heads_by_sentence(self, x: Tensor, batch: int) -> Tensor:
-        """h x B S x N -> B x h S x N."""
-        split = x.view(self.num_heads, batch, -1, x.size(2))
-        return split.transpose(0, 1).reshape(batch, -1, x.size(2))
