@@ -40,9 +40,9 @@ FLOORS = {
 }
 
 
-def build_layers(arch: str, layers: int, fixed_length: Optional[int] = None) -> nn.ModuleList:
+def build_layers(arch: str, layers: int, fixed_length: Optional[int] = None, **flags: Any) -> nn.ModuleList:
     """A stack of encoder layers of ``arch`` at its own sizes, as its encoder would build them."""
-    args = argparse.Namespace(dropout=0.1)
+    args = argparse.Namespace(dropout=0.1, **flags)
     if fixed_length is not None and arch != STOCK:
         args.encoder_fixed_length = fixed_length
         args.encoder_reduced_length = fixed_length // 25

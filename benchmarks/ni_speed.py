@@ -27,11 +27,13 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY  # noqa: E4
 from fairseq.sequence_generator import SequenceGenerator  # noqa: E402
 
 import informer_fairseq  # noqa: E402, F401  (registers the architectures)
+from benchmarks.rows import Row  # noqa: E402
 from benchmarks.side_by_side import interleave, multiply_adds, ratio  # noqa: E402
 
 STOCK = "transformer"
 FLAGS = Path(__file__).resolve().parents[1] / "examples" / "neuron_interaction" / "flags"
-LIMIT = 1.25  # what the project promises for row 8, training and decoding
+# What the project promises for row 8: times as long as stock.
+LIMITS = {"training step": 1.20, "greedy decoding": 1.15}
 
 
 def read_flags(system: str) -> Dict[str, Any]:
@@ -120,6 +122,19 @@ def compare(
     return rows
 
 
+def rows(systems: Sequence[str], *, rounds: int, length: int, batch: int, steps: int) -> List[Row]:
+    """The same figures as rows of the harness; multiply-adds as what they alone would give."""
+    setting = f"base, 32,000 types, {batch} x {length}, {steps} steps"
+    made = []
+    for found in measure(systems, rounds=rounds, length=length, batch=batch, steps=steps):
+        limit = LIMITS[found["job"]] if found["system"] == "row8" else None
+        job, system = "ni_transformer: times as long as stock", f"{found['system']}, {found['job']}"
+        low, high = found["range"]
+        figures = (found["ratio"], low, high, found["milliseconds"], found["multiply_adds_ratio"])
+        made.append(Row(job, setting, system, *figures, limit, at_least=False))
+    return made
+
+
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """The command-line tool."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -144,7 +159,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for row in rows:
         verdict = ""
         if row["system"] == "row8":
-            verdict = f"{LIMIT:.2f} {'held' if row['ratio'] <= LIMIT else 'MISSED'}"
+            limit = LIMITS[row["job"]]
+            verdict = f"{limit:.2f} {'held' if round(row['ratio'], 2) <= limit else 'MISSED'}"
         low, high = row["range"]
         print(
             f"| {row['job']} | {row['system']} | {row['milliseconds']:.0f} | {row['stock_milliseconds']:.0f} | "

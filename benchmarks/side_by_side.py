@@ -13,15 +13,25 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def interleave(runs: Dict[str, Callable[[], object]], rounds: int) -> Dict[str, List[float]]:
-    """Seconds of each run in each round, after one round to warm up."""
-    times: Dict[str, List[float]] = {name: [] for name in runs}
+    """Seconds of each run in each round, after one round to warm up; every round starts with another run."""
+    names = list(runs)
+    times: Dict[str, List[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
-        for name, run in runs.items():
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            synchronize()
             start = time.perf_counter()
-            run()
+            runs[name]()
+            synchronize()
             if number > 0:
                 times[name].append(time.perf_counter() - start)
     return times
+
+
+def synchronize() -> None:
+    """Waits for the GPU, if one is in use."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def ratio(numerators: List[float], denominators: List[float]) -> Tuple[float, float, float]:
