@@ -39,6 +39,14 @@ def one_line_message(error: BaseException) -> Optional[str]:
     if isinstance(error, IsADirectoryError):
         return f"{error.filename} is a folder: give a file"
     text = " ".join(str(error).split())
+    spawned = re.findall(r"informer_fairseq\.errors\.InputError: (.+)", str(error))
+    if spawned:  # the traceback of a process that this one started, as text
+        return spawned[-1]
+    lost = re.match(r"\[\S*gloo\S*\] (.*(?:closed by peer|reset by peer|Broken pipe|Timed out)\S*)", text)
+    if lost:
+        return (
+            f"another process of this run ended or hangs ({lost[1]}): its own messages say why; start all of them again"
+        )
     for start, way_out in _FAIRSEQ_ONE_LINERS.items():
         if re.match(start, text):
             return text + way_out
@@ -51,7 +59,7 @@ def show_errors_in_one_line() -> None:
     fairseq's commands have no handler of their own. The hook is set only in a process that runs one of them; in any
     other program an :class:`InputError` stays an ordinary ``ValueError``.
     """
-    program = _fairseq_program()
+    program = fairseq_program()
     if program is None or getattr(sys.excepthook, "shows_one_line", False):
         return
     previous = sys.excepthook
@@ -75,7 +83,7 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _fairseq_program() -> Optional[str]:
+def fairseq_program() -> Optional[str]:
     """``fairseq-train`` and the like when this process runs one, by console script or by ``python -m``."""
     name = Path(sys.argv[0] if sys.argv else "").name
     if name.startswith("fairseq-"):
