@@ -1,38 +1,31 @@
-"""The only file that knows versions of fairseq and torch.
+"""What knows versions of fairseq and torch; with compat_processes and compat_files the only place that does.
 
 Every repair names a defect, tests whether it is there, and does nothing where it is not. Each may be applied twice.
 """
 
 import argparse
-import contextlib
 import functools
 import importlib.util
-import inspect
-import io
 import os
 import pickle
 import re
-import socket
+import struct
 import sys
 import types
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
+import zipfile
+from typing import Any, Callable, List, Optional, Sequence, Type
 
 import numpy as np
 import torch
 import torch.nn as nn
-from fairseq import checkpoint_utils, options, utils
-from fairseq.dataclass.configs import DistributedTrainingConfig
-from fairseq.distributed import utils as distributed_utils
-from fairseq.models import distributed_fairseq_model
+from fairseq import checkpoint_utils, options
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.translation import TranslationTask
-from omegaconf import OmegaConf
 
-from informer_fairseq import errors
+from informer_fairseq import compat_files, compat_processes
+from informer_fairseq.checkpoint_files import find_damage, way_out
+from informer_fairseq.compat_environment import environment_variables, loads
 from informer_fairseq.errors import InputError
-from informer_fairseq.processes import launched_rank
 
 
 def apply_repairs() -> None:
@@ -40,9 +33,8 @@ def apply_repairs() -> None:
     allow_checkpoint_classes()
     tell_unreadable_checkpoints()
     free_bf16_from_tpu()
-    join_launched_processes()
-    run_without_gpus_in_parallel()
-    refuse_processes_that_run_alone()
+    compat_processes.apply_repairs()
+    compat_files.apply_repairs()
 
 
 # --- Defect 1: torch >= 2.6 unpickles with weights_only=True and refuses the classes of every fairseq checkpoint. ---
@@ -60,23 +52,13 @@ def checkpoint_classes() -> List[Any]:
 
 def allow_checkpoint_classes() -> None:
     """Lets ``torch.load`` read fairseq's checkpoints while it goes on to refuse all other classes."""
-    if _loads(argparse.Namespace(arch="informer_mt")) and _loads(np.float64(1.0)) and _loads(np.zeros(1)):
+    if loads(argparse.Namespace(arch="informer_mt")) and loads(np.float64(1.0)) and loads(np.zeros(1)):
         return
     torch.serialization.add_safe_globals(checkpoint_classes())
 
 
-def _loads(value: Any) -> bool:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    try:
-        torch.load(buffer, weights_only=True)
-    except pickle.UnpicklingError:
-        return False
-    return True
-
-
 # --- Defect 2: fairseq passes on torch's page-long advice to switch the protection off, or a bare zip error. ---
+# --- Neither of them looks at the checksums, and both obey a variable that lets any pickle run. ---
 
 
 def tell_unreadable_checkpoints() -> None:
@@ -101,30 +83,53 @@ def read_checkpoint(path: str, read: Optional[Callable[[], Any]] = None) -> Any:
         read: how to read it; ``torch.load`` with ``weights_only=True`` by default.
 
     Raises:
-        InputError: the file is damaged, or its pickle names a class that no fairseq checkpoint holds.
+        InputError: the file is damaged, is no checkpoint, or its pickle names a class that no fairseq checkpoint holds.
     """
+    is_file = os.path.isfile(path)
+    damage = find_damage(path) if is_file else None
+    if damage is not None:
+        raise InputError(f"{path} is damaged or incomplete ({damage}): {way_out(path)}")
     try:
-        if read is None:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        return read()
+        # Advice on the web sets the second, and forks of fairseq ask for weights_only=False: the first overrules both.
+        with environment_variables(TORCH_FORCE_WEIGHTS_ONLY_LOAD="1", TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=None):
+            if read is None:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            return read()
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         if named is None:
             reason = re.search(r"WeightsUnpickler error: (.+)", str(error))
             raise InputError(
-                f"{path} is not a readable checkpoint ({reason.group(1) if reason else _first_line(error)}): use an "
-                "earlier one, or copy it again"
+                f"{path} is not a readable checkpoint ({reason.group(1) if reason else _first_line(error)}): "
+                f"{way_out(path)}"
             ) from None
         raise InputError(
             f"{path} is refused: its pickle holds {named.group(1)}, which no fairseq checkpoint needs and which could "
             "run code; load only files you trust, and ask their author for a checkpoint with weights and flags alone"
         ) from None
-    except (EOFError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
+    except RuntimeError as error:
+        if "TorchScript archive" in str(error) or ".tar format" in str(error):
+            raise InputError(f"{path} is not a fairseq checkpoint ({_first_line(error)}): give one that is") from None
+        if is_file and not zipfile.is_zipfile(path):
+            raise InputError(f"{path} is not a readable checkpoint ({_first_line(error)}): {way_out(path)}") from None
+        if "PytorchStreamReader" not in str(error):
             raise
+        raise InputError(f"{path} is damaged or incomplete ({_first_line(error)}): {way_out(path)}") from None
+    except _NOT_A_CHECKPOINT as error:
+        if not is_file or isinstance(error, InputError):
+            raise
+        if not zipfile.is_zipfile(path):  # what torch before 1.6 wrote has no checksums
+            raise InputError(f"{path} is not a readable checkpoint ({_first_line(error)}): {way_out(path)}") from None
         raise InputError(
-            f"{path} is damaged or incomplete ({_first_line(error)}): use an earlier checkpoint, or copy it again"
-        ) from None
+            f"{path} is not a fairseq checkpoint ({type(error).__name__}: {_first_line(error)}): give one with the "
+            "model and its flags"
+        ) from error
+
+
+_NOT_A_CHECKPOINT = (
+    *(EOFError, KeyError, IndexError, TypeError, AttributeError, ValueError, AssertionError, OverflowError),
+    struct.error,
+)
 
 
 def _first_line(error: BaseException) -> str:
@@ -246,205 +251,3 @@ def renamed(function: Any, name: str) -> Any:
     copy.__annotations__ = function.__annotations__
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
-
-
-# --- Defect 6: where it sees less than two GPUs, fairseq ignores torchrun and Slurm: each process trains alone. ---
-
-
-def join_launched_processes() -> None:
-    """Lets the processes that torchrun or srun started train one model, with GPUs or without.
-
-    Without GPUs fairseq's own start of several processes (``--distributed-world-size 2`` alone) works too.
-    """
-    call = distributed_utils.call_main
-    if getattr(call, "joins_processes", False) or not _ignores_launchers():
-        return
-
-    @functools.wraps(call)
-    def call_main(cfg: Any, main: Callable[..., Any], **kwargs: Any) -> None:
-        if cfg.common.tpu or cfg.distributed_training.pipeline_model_parallel:
-            return call(cfg, main, **kwargs)
-        settings = cfg.distributed_training
-        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-        if settings.distributed_init_method is None:
-            _join(settings, on_cpu)
-        if on_cpu and settings.distributed_world_size > 1:
-            if settings.distributed_backend == "nccl":
-                settings.distributed_backend = "gloo"  # nccl has no CPU tensors
-            if not settings.distributed_no_spawn:
-                return _spawn_on_cpu(cfg, main, kwargs)
-        return call(cfg, main, **kwargs)
-
-    call_main.joins_processes = True  # type: ignore[attr-defined]
-    distributed_utils.call_main = call_main
-
-
-def _ignores_launchers() -> bool:
-    settings = DistributedTrainingConfig(distributed_world_size=1)
-    with environment_variables(MASTER_ADDR="localhost", MASTER_PORT="1", WORLD_SIZE="2", RANK="0"):
-        distributed_utils.infer_init_method(settings)
-    return settings.distributed_init_method is None
-
-
-def _join(settings: Any, on_cpu: bool) -> None:
-    """Enters what the launcher tells this process into fairseq's settings, where fairseq itself would not."""
-    if on_cpu and not _asks_for_world_size():
-        settings.distributed_world_size = 1  # fairseq's default is the number of GPUs
-    if not on_cpu and settings.distributed_world_size > 1:
-        return
-    rank = launched_rank(settings.distributed_port)
-    if rank is None:
-        return
-    if settings.distributed_world_size not in (1, rank.world_size):
-        raise InputError(
-            f"{rank.launcher} started {rank.world_size} processes, --distributed-world-size is "
-            f"{settings.distributed_world_size}: leave the flag out"
-        )
-    if errors.fairseq_program() == "fairseq-interactive":
-        raise InputError(
-            f"{rank.launcher} started {rank.world_size} processes of fairseq-interactive, which would take lines from "
-            "each other: start one, or translate a file with python -m informer_fairseq.parallel_generate"
-        )
-    settings.distributed_init_method = rank.init_method
-    settings.distributed_world_size = rank.world_size
-    settings.distributed_rank = rank.rank
-    settings.distributed_no_spawn = True
-    settings.device_id = 0 if on_cpu else rank.local_rank % torch.cuda.device_count()
-
-
-def _asks_for_world_size() -> bool:
-    names = ("--distributed-world-size", "distributed_training.distributed_world_size")
-    return any(word.split("=")[0] in names for word in sys.argv[1:])
-
-
-def _spawn_on_cpu(cfg: Any, main: Callable[..., Any], kwargs: Dict[str, Any]) -> None:
-    """fairseq starts as many processes as there are GPUs; this starts the world."""
-    settings = cfg.distributed_training
-    if settings.distributed_rank > 0:
-        raise InputError(
-            f"--distributed-rank {settings.distributed_rank} without --distributed-no-spawn: add it where you start "
-            "each process yourself, or use torchrun"
-        )
-    if settings.distributed_init_method is None:
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            settings.distributed_init_method = f"tcp://localhost:{free.getsockname()[1]}"
-    settings.distributed_rank = None  # each process takes its own number
-    arguments = (main, cfg, {**kwargs, "start_rank": 0})
-    torch.multiprocessing.spawn(distributed_utils.distributed_main, arguments, nprocs=settings.distributed_world_size)
-
-
-def refuse_processes_that_run_alone() -> None:
-    """Ends a command that a launcher started several times, where each process would do all of the work.
-
-    fairseq-generate never joins processes, and fairseq-hydra-train loads the plugin when it has decided already.
-
-    Raises:
-        InputError: this is such a process.
-    """
-    program = errors.fairseq_program()
-    if program not in ("fairseq-generate", "fairseq-hydra-train") or torch.distributed.is_initialized():
-        return
-    if any(word.split("=")[0] == "--distributed-rank" for word in sys.argv[1:]):
-        return  # fairseq-generate's own way to share out the batches
-    rank = launched_rank()
-    if rank is None:
-        return
-    way_out = {
-        "fairseq-generate": "start one, or python -m informer_fairseq.parallel_generate",
-        "fairseq-hydra-train": "use fairseq-train, or give each process distributed_training.distributed_init_method, "
-        ".distributed_world_size, .distributed_rank and .distributed_no_spawn",
-    }[program]
-    raise InputError(
-        f"{rank.launcher} started {rank.world_size} processes of {program}, each of which would do all of the work: "
-        f"{way_out}"
-    )
-
-
-# --- Defect 7: what fairseq's processes send each other needs GPUs, or classes that torch >= 2.6 does not unpickle. ---
-
-
-def run_without_gpus_in_parallel() -> None:
-    """Lets several processes train, resume and validate on CPUs, and resume on any device."""
-    if getattr(distributed_utils, "runs_without_gpus", False):
-        return
-    distributed_utils.runs_without_gpus = True
-    if "device_ids=[args.device_id]" in inspect.getsource(distributed_fairseq_model.DistributedFairseqModel):
-        distributed_fairseq_model.DistributedDataParallel = _data_parallel_on_any_device
-    if "torch.cuda.ByteTensor" in inspect.getsource(distributed_utils.all_gather_list):
-        distributed_utils.all_gather_list = _gathers_over_gloo(distributed_utils.all_gather_list)
-    if not _loads(distributed_utils._TensorPlaceholder(0)):
-        distributed_utils._broadcast_object_slow = _sends_what_loads(distributed_utils._broadcast_object_slow)
-    if _stumbles_over_empty_shares():
-        for task in (FairseqTask, TranslationTask):
-            task.valid_step = _passes_over_empty_shares(task.valid_step)
-
-
-def _data_parallel_on_any_device(module: nn.Module, **kwargs: Any) -> nn.Module:
-    """torch refuses numbers of GPUs for a module on CPUs; fairseq always gives one."""
-    if all(parameter.device.type == "cpu" for parameter in module.parameters()):
-        kwargs.update(device_ids=None, output_device=None)
-    return nn.parallel.DistributedDataParallel(module=module, **kwargs)
-
-
-def _gathers_over_gloo(gather: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(gather)
-    def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> List[Any]:
-        group = distributed_utils.get_global_group() if group is None else group
-        if torch.distributed.get_backend(group) != "gloo":
-            return gather(data, group=group, max_size=max_size)
-        gathered: List[Any] = [None] * distributed_utils.get_world_size(group)
-        torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
-        return gathered
-
-    return all_gather_list
-
-
-def _sends_what_loads(broadcast: Callable[..., Any]) -> Callable[..., Any]:
-    """A resumed checkpoint goes from the first process to the others as a pickle, its configuration included."""
-
-    @functools.wraps(broadcast)
-    def _broadcast_object_slow(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(obj, dict):
-            obj = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in obj.items()}
-        with torch.serialization.safe_globals([distributed_utils._TensorPlaceholder]):
-            return broadcast(obj, *args, **kwargs)
-
-    return _broadcast_object_slow
-
-
-def _stumbles_over_empty_shares() -> bool:
-    try:
-        FairseqTask.valid_step(object.__new__(FairseqTask), {}, nn.Module(), lambda model, sample: sample["net_input"])
-    except KeyError:
-        return True
-    return False
-
-
-def _passes_over_empty_shares(valid_step: Callable[..., Any]) -> Callable[..., Any]:
-    """Where batches do not go round evenly, fairseq-validate hands a process an empty one."""
-
-    @functools.wraps(valid_step)
-    def step(self: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        return valid_step(self, sample, *args, **kwargs) if sample else (0, 0, {})
-
-    return step
-
-
-@contextlib.contextmanager
-def environment_variables(**values: Optional[str]) -> Iterator[None]:
-    """Sets variables of the environment for a while; None takes one away."""
-    before = {name: os.environ.get(name) for name in values}
-    _set_variables(values)
-    try:
-        yield
-    finally:
-        _set_variables(before)
-
-
-def _set_variables(values: Dict[str, Optional[str]]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

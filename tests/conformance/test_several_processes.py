@@ -16,7 +16,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
-from informer_fairseq import compat, errors, processes
+from informer_fairseq import compat_processes, errors, processes
 from informer_fairseq.errors import InputError
 from tests.conftest import ROOT
 from tests.support import ranks
@@ -249,13 +249,13 @@ def test_processes_that_cannot_join_are_refused(program, words, message, monkeyp
 @pytest.mark.parametrize("program", ["fairseq-generate", "fairseq-hydra-train"])
 def test_processes_that_would_each_do_all_of_the_work_are_refused(program, monkeypatch):
     monkeypatch.setattr(sys, "argv", [program])
-    compat.refuse_processes_that_run_alone()
+    compat_processes.refuse_processes_that_run_alone()
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=f"torchrun started 4 processes of {program}, each of which would do all of"):
-        compat.refuse_processes_that_run_alone()
+        compat_processes.refuse_processes_that_run_alone()
     monkeypatch.setattr(sys, "argv", [program, "--distributed-world-size", "4", "--distributed-rank", "1"])
-    compat.refuse_processes_that_run_alone()
+    compat_processes.refuse_processes_that_run_alone()
 
 
 def test_a_rank_without_its_process_is_refused(monkeypatch):
@@ -277,4 +277,4 @@ def test_a_mistake_in_a_started_process_is_told_in_one_line():
 
 def test_stock_fairseq_trains_alone_under_torchrun():
     """The defect behind the repair: with one GPU or none, torchrun's variables change nothing."""
-    assert compat._ignores_launchers()
+    assert compat_processes._ignores_launchers()
