@@ -69,8 +69,8 @@ def _ignores_launchers() -> bool:
 
 def _join(settings: Any, on_cpu: bool) -> None:
     """Enters what the launcher tells this process into fairseq's settings, where fairseq itself would not."""
-    if on_cpu and not _asks_for_world_size():
-        settings.distributed_world_size = 1  # fairseq's default is the number of GPUs
+    if on_cpu and settings.distributed_world_size == torch.cuda.device_count() and not _asks_for_world_size():
+        settings.distributed_world_size = 1  # fairseq's default is the number of GPUs, also with --cpu
     if not on_cpu and settings.distributed_world_size > 1:
         return
     rank = launched_rank(settings.distributed_port)

@@ -267,6 +267,16 @@ def test_a_rank_without_its_process_is_refused(monkeypatch):
         distributed_utils.call_main(cfg, lambda cfg: pytest.fail("not started"))
 
 
+def test_cpu_on_a_machine_with_gpus_is_one_process(monkeypatch):
+    """fairseq's default is as many processes as there are GPUs, which --cpu does not change."""
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "--cpu"])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    cfg, met = OmegaConf.structured(FairseqConfig), []
+    cfg.common.cpu, cfg.distributed_training.distributed_world_size = True, 8
+    distributed_utils.call_main(cfg, met.append)
+    assert len(met) == 1 and met[0].distributed_training.distributed_world_size == 1
+
+
 def test_a_mistake_in_a_started_process_is_told_in_one_line():
     """torch hands on the traceback of a process that it spawned as text."""
     text = (
