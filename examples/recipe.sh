@@ -57,6 +57,45 @@ finished() {
     done
 }
 
+# Checksums of official files, as "SHA256  URL" lines; a file that is not among them is held to its first download.
+CHECKSUMS="${CHECKSUMS:-$ROOT/examples/checksums.sha256}"
+
+# fetch_checked URL FILE: fetches a file, unless it is there, and checks it by SHA-256 in either case.
+fetch_checked() {
+    local url="$1" file="$2" sums expected found candidate="$2" what="not the pinned"
+    sums="$(dirname "$file")/SHA256SUMS"
+    if [[ ! -f "$file" ]]; then
+        mkdir -p "$(dirname "$file")"
+        echo "fetching $url"
+        candidate="$file.partial"
+        curl --fail --location --silent --show-error --retry 3 --output "$candidate" "$url" ||
+            fail "could not fetch $url; fetch it by hand to $file, or set CORPUS to a folder of your own"
+    fi
+    found="$("$PYTHON" -c '
+import hashlib, sys
+digest = hashlib.sha256()
+with open(sys.argv[1], "rb") as file:
+    while block := file.read(1 << 20):
+        digest.update(block)
+print(digest.hexdigest())' "$candidate")"
+    expected="$(awk -v url="$url" '$2 == url { print $1; exit }' "$CHECKSUMS")"
+    if [[ -z "$expected" && -f "$sums" ]]; then
+        expected="$(awk -v url="$url" '$2 == url { print $1; exit }' "$sums")"
+        what="not, as when it was first fetched,"
+    fi
+    if [[ -n "$expected" && "$found" != "$expected" ]]; then
+        fail "$candidate, from $url, has SHA-256 $found, $what $expected: cut, or changed; remove it and try again"
+    fi
+    if [[ -z "$expected" ]]; then
+        case "$file" in
+            *.tar | *.tgz) tar -tf "$candidate" >/dev/null || fail "$candidate is incomplete; remove it and try again" ;;
+        esac
+        echo "$found  $url" >>"$sums"
+        echo "no checksum is known of ${file##*/}: its SHA-256 $found is kept in $sums"
+    fi
+    if [[ "$candidate" != "$file" ]]; then mv "$candidate" "$file"; fi
+}
+
 need() {
     local path
     for path in "$@"; do

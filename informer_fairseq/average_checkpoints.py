@@ -9,13 +9,14 @@ running code from a checkpoint, refuses models that do not match, and writes the
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
 from informer_fairseq import compat
+from informer_fairseq.checkpoint_files import save_whole
 from informer_fairseq.errors import InputError
-from informer_fairseq.tools.files import write_whole
 
 
 def average(paths: Sequence[str]) -> Dict[str, Any]:
@@ -70,8 +71,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         parser.exit(2, f"{parser.prog}: error: --output {args.output} is a folder: give a file\n")
     try:
         averaged = average(args.inputs)
-        with write_whole(args.output, "wb") as handle:
-            torch.save(averaged, handle)
+        Path(args.output).parent.mkdir(parents=True, exist_ok=True)
+        save_whole(averaged, args.output)
     except (InputError, OSError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     print(f"averaged {len(args.inputs)} checkpoints into {args.output}", file=sys.stderr)

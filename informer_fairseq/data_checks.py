@@ -1,7 +1,9 @@
 """Checks of the data that fairseq makes late, or not at all."""
 
 import functools
-from typing import Any
+import os
+import struct
+from typing import Any, Dict
 
 import numpy as np
 
@@ -64,3 +66,42 @@ def refuse_other_dictionaries(dataset: Any, split: str) -> None:
                 f"{split}: the {'source' if side == 'src' else 'target'} text holds index {largest}, but its "
                 f"dictionary has {len(words)} types: use the dict file that the .bin was made with, or binarize again"
             )
+
+
+_MMAP, _CACHED, _HUFFMAN = b"MMIDIDX\x00", b"TNTIDX\x00\x00", b"HUFFIDX\x00"
+
+
+def check_indexed_text(prefix: str, types: Dict[int, Any]) -> None:
+    """Refuses binarized text that is damaged or cut, by its index and the lengths of both files.
+
+    Args:
+        prefix: the files' path without .idx and .bin; others than fairseq's usual, memory-mapped kind pass.
+        types: fairseq's numbers for the types of integers.
+
+    Raises:
+        InputError: the files do not belong together, or are not whole.
+    """
+    index = f"{prefix}.idx"
+    with open(index, "rb") as handle:
+        head = handle.read(26)
+    if head[:8] in (_CACHED, _HUFFMAN):
+        return
+    again = "copy it again, or binarize again"
+    if head[:8] != _MMAP or len(head) < 26:
+        raise InputError(f"{index} is damaged or no index of binarized text: {again}")
+    version, code, count = struct.unpack("<QBQ", head[9:])
+    if version != 1 or code not in types:
+        raise InputError(f"{index} is damaged: version {version} and type {code} do not exist; {again}")
+    size, expected = os.path.getsize(index), 26 + 12 * count
+    if size != expected:
+        raise InputError(f"{index} is damaged: it has {size} bytes, its {count} sentences take {expected}; {again}")
+    if count == 0:
+        return
+    lengths = np.memmap(index, np.int32, "r", 26, count).astype(np.int64)
+    ends = np.memmap(index, np.int64, "r", 26 + 4 * count, count) + lengths * np.dtype(types[code]).itemsize
+    starts = np.concatenate([[0], ends[:-1]])
+    if lengths.min() < 0 or (np.memmap(index, np.int64, "r", 26 + 4 * count, count) != starts).any():
+        raise InputError(f"{index} is damaged: its sentences do not follow one another; {again}")
+    found = os.path.getsize(f"{prefix}.bin")
+    if found != ends[-1]:
+        raise InputError(f"{prefix}.bin is damaged or cut: it has {found} bytes, its index says {ends[-1]}; {again}")

@@ -1,5 +1,6 @@
 """Errors a user can mend, told in one line."""
 
+import errno
 import re
 import sys
 from pathlib import Path
@@ -14,8 +15,26 @@ _FAIRSEQ_ONE_LINERS = {
     r"Dataset not found: ": "; the splits are the names of the .bin files there, without the languages",
     r"Could not infer language pair": ": --source-lang and --target-lang, or the folder that fairseq-preprocess wrote",
     r"Incorrect dictionary format": "; use the dict.LANG.txt files that fairseq-preprocess wrote",
+    r"Incorrect encoding detected in ": ": use the dict.LANG.txt files that fairseq-preprocess wrote, in UTF-8",
+    r"Duplicate word found when loading Dictionary": "",
+    r"Source and target must contain the same number of examples": ": binarize both sides again, from the same lines",
+    r"--finetune-from-model ": "",
     r"--share-all-embeddings requires a joined dictionary": ": binarize with --joined-dictionary, or drop the flag",
     r"--[a-z-]+ ": "",
+}
+
+# fairseq's stock models tell of a dictionary of another size with a page of shapes.
+_EMBEDDINGS_OF_OTHER_SIZE = re.compile(
+    r"size mismatch for (encoder|decoder)\.embed_tokens\.weight: copying a param with shape torch\.Size\(\[(\d+), "
+    r"\d+\]\) from checkpoint, the shape in current model is torch\.Size\(\[(\d+), "
+)
+_DISK = {
+    errno.ENOSPC: "make room, or write to another disk",
+    errno.EDQUOT: "make room within your quota, or write to another disk",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write to another disk",
+    errno.EROFS: "write to another disk",
+    errno.EACCES: "check the rights of the file and its folder",
+    errno.EPERM: "check the rights of the file and its folder",
 }
 
 
@@ -38,7 +57,30 @@ def one_line_message(error: BaseException) -> Optional[str]:
         return f"no such file: {error.filename}; check the path{advice}"
     if isinstance(error, IsADirectoryError):
         return f"{error.filename} is a folder: give a file"
+    if isinstance(error, (FileExistsError, NotADirectoryError)) and error.filename is not None:
+        path = Path(error.filename)
+        file = next((part for part in (path, *path.parents) if part.is_file()), path)
+        return f"{file} is a file: give a folder"
+    if isinstance(error, OSError) and error.errno in _DISK:
+        what = f"{error.filename} cannot be read or written" if error.filename else "the output cannot be written"
+        return f"{what} ({error.strerror}): {_DISK[error.errno]}"
     text = " ".join(str(error).split())
+    if type(error).__module__.startswith("yaml."):
+        return f"the YAML cannot be read: {text}"
+    for sizes in filter(None, (_EMBEDDINGS_OF_OTHER_SIZE.search(str(link)) for link in _chain(error))):
+        side = "source" if sizes[1] == "encoder" else "target"
+        return (
+            f"the checkpoint's {side} dictionary has {sizes[2]} types, the data's has {sizes[3]}: use the data-bin it "
+            "was trained on, or binarize with its dict files"
+        )
+    spawned = re.findall(r"informer_fairseq\.errors\.InputError: (.+)", str(error))
+    if spawned:  # the traceback of a process that this one started, as text
+        return spawned[-1]
+    lost = re.match(r"\[\S*gloo\S*\] (.*(?:closed by peer|reset by peer|Broken pipe|Timed out)\S*)", text)
+    if lost:
+        return (
+            f"another process of this run ended or hangs ({lost[1]}): its own messages say why; start all of them again"
+        )
     for start, way_out in _FAIRSEQ_ONE_LINERS.items():
         if re.match(start, text):
             return text + way_out
@@ -51,7 +93,7 @@ def show_errors_in_one_line() -> None:
     fairseq's commands have no handler of their own. The hook is set only in a process that runs one of them; in any
     other program an :class:`InputError` stays an ordinary ``ValueError``.
     """
-    program = _fairseq_program()
+    program = fairseq_program()
     if program is None or getattr(sys.excepthook, "shows_one_line", False):
         return
     previous = sys.excepthook
@@ -75,7 +117,7 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _fairseq_program() -> Optional[str]:
+def fairseq_program() -> Optional[str]:
     """``fairseq-train`` and the like when this process runs one, by console script or by ``python -m``."""
     name = Path(sys.argv[0] if sys.argv else "").name
     if name.startswith("fairseq-"):

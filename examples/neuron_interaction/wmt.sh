@@ -15,14 +15,7 @@ unpack() {
 # add_piece ARCHIVE PREFIX: appends PREFIX.en and PREFIX.TGT of an archive to the training set in the making.
 add_piece() {
     local archive="$CORPUS/archives/${1##*/}" language suffix="" counts=() before
-    if [[ ! -f "$archive" ]]; then
-        mkdir -p "$CORPUS/archives"
-        echo "fetching $SITE/$1"
-        curl --fail --location --silent --show-error --retry 3 --output "$archive.partial" "$SITE/$1" ||
-            fail "could not fetch $SITE/$1; fetch it by hand into $CORPUS/archives, or set CORPUS to a folder of your own"
-        tar -tf "$archive.partial" >/dev/null || fail "$SITE/$1 came incomplete; try again"
-        mv "$archive.partial" "$archive"
-    fi
+    fetch_checked "$SITE/$1" "$archive"
     case "$archive" in *.tar) suffix=.gz ;; esac
     for language in en "$TGT"; do
         before="$(wc -l <"$CORPUS/train.$language.partial")"

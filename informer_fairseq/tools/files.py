@@ -38,7 +38,7 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO]:
         mode: ``"w"`` (UTF-8, newline as line end) or ``"wb"``.
 
     Raises:
-        InputError: the path is a folder.
+        InputError: the path is a folder, or the disk refuses.
     """
     check_outputs(path)
     path = Path(path)
@@ -52,6 +52,14 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO]:
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
+    except OSError as error:
+        os.unlink(temporary)
+        if error.filename is not None:  # of another file
+            raise
+        raise InputError(
+            f"{path} could not be written ({error.strerror or error}): make room, or choose another folder; nothing of "
+            "it is kept"
+        ) from error
     except BaseException:
         os.unlink(temporary)
         raise

@@ -150,6 +150,10 @@ def test_the_download_joins_the_pieces_and_checks_them(recipe, write, tmp_path):
         for language in ("en", "de"):
             archive.add(tmp_path / f"files/commoncrawl.de-en.{language}", arcname=f"commoncrawl.de-en.{language}")
     done = recipe("wmt14_en_de", "download", WMT_SITE=site)
+    assert done.returncode == 2 and "commoncrawl.tgz, has SHA-256 " in done.stderr
+    assert ", not, as when it was first fetched, " in done.stderr
+    (tmp_path / "work/corpus/archives/SHA256SUMS").unlink()
+    done = recipe("wmt14_en_de", "download", WMT_SITE=site)
     assert done.returncode == 2 and "has 1 English and 2 other lines" in done.stderr
     assert not (tmp_path / "work/corpus/train.en").exists()
 
