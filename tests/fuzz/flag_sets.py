@@ -227,12 +227,9 @@ def _draw_stock_flags(drawn: FlagSet, generator: random.Random) -> None:
         flags["--max-source-positions"] = str(generator.randint(1, 12))
     if generator.random() < 0.1:
         flags["--max-target-positions"] = str(generator.randint(2, 12))
-    if not is_bound(flags):
-        if generator.random() < 0.15:
-            flags["--quant-noise-pq"] = "0.1"
-            flags["--quant-noise-pq-block-size"] = "1"
-        elif generator.random() < 0.1:
-            flags["--quant-noise-scalar"] = "0.5"
+    if not is_bound(flags) and generator.random() < 0.15:
+        flags["--quant-noise-pq"] = "0.1"
+        flags["--quant-noise-pq-block-size"] = "1"
     same_width = flags["--encoder-embed-dim"] == flags["--decoder-embed-dim"]
     if same_width and generator.random() < 0.1:
         flags["--no-cross-attention"] = flags["--cross-self-attention"] = None

@@ -185,9 +185,8 @@ def _train(model: Any, criterion: Any, sample: Dict[str, Any], drawn: FlagSet, f
 def _explained(lacking: Set[str], names: Set[str], drawn: FlagSet, folder: Path) -> Set[str]:
     """Which parameters stock leaves without gradient too, or belong to a layer that LayerDrop left out."""
     found = _lacking_in_stock(drawn, folder)
-    if "--decoder-layerdrop" in drawn.flags and not any(name.startswith("decoder.layers.") for name in names - lacking):
-        found |= {name for name in names if name.startswith("encoder.")}  # without a decoder layer nobody looks at it
-    if "--no-cross-attention" in drawn.flags:
+    looks = any(name.startswith("decoder.layers.") for name in names - lacking)
+    if not looks or "--no-cross-attention" in drawn.flags:
         found |= {name for name in names if name.startswith("encoder.")}
     for side in ("encoder", "decoder"):
         if f"--{side}-layerdrop" in drawn.flags:
