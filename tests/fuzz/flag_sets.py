@@ -109,9 +109,16 @@ class FlagSet:
         """The command line's words; those of stock ``transformer`` with the flags that it has too."""
         words = ["--arch", "transformer" if stock else self.arch]
         for flag, value in self.flags.items():
+            if stock and flag == "--encoder-ffn-embed-dim" and self.organizes:
+                value = "8"  # no flag of ours here reads it
             if not (stock and flag in OURS):
                 words += [flag] if value is None else [f"{flag}={value}"]
         return words
+
+    @property
+    def organizes(self) -> bool:
+        """Whether the encoder has no feed-forward."""
+        return self.flags.get("--encoder-channel-mixer", preset(self.arch)[1]) == "information-organization"
 
     def __str__(self) -> str:
         how = f"{self.dtype}, lengths {self.lengths}, beam {self.beam}, reload {self.reload}, joined {self.joined}"
@@ -143,8 +150,7 @@ def draw(seed: int, number: int) -> FlagSet:
 
 def _draw_sizes(drawn: FlagSet, generator: random.Random) -> None:
     flags = drawn.flags
-    arch = drawn.arch.replace("_tiny", "").replace("_big", "")
-    mixers = list(PRESETS[arch])
+    mixers = list(preset(drawn.arch))
     for position, (flag, choices) in enumerate((("token", TOKEN_MIXERS), ("channel", CHANNEL_MIXERS))):
         if generator.random() < 0.3:
             mixers[position] = generator.choice(choices)
@@ -180,6 +186,11 @@ def _draw_sizes(drawn: FlagSet, generator: random.Random) -> None:
         flags["--encoder-organization-groups"] = str(generator.choice(groups))
     if not organizes and generator.random() < 0.4:
         flags["--encoder-activation-fn"] = generator.choice(ENCODER_ACTIVATIONS)
+
+
+def preset(arch: str) -> Tuple[str, str]:
+    """The mixers of an architecture."""
+    return PRESETS[arch.replace("_tiny", "").replace("_big", "")]
 
 
 def is_bound(flags: Dict[str, Optional[str]]) -> bool:

@@ -71,7 +71,7 @@ def try_out(drawn: FlagSet, folder: Path) -> Outcome:
 
 def _alike(text: str) -> str:
     """Numbers and names of classes may differ."""
-    return re.sub(r"\d+|Efficient|Composed|Base", "#", text)
+    return re.sub(r"\d+|\w*(Model|Encoder|Decoder)\b", "#", text)
 
 
 def _try_model(drawn: FlagSet, folder: Path, stock: bool) -> Outcome:
