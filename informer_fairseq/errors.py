@@ -38,6 +38,8 @@ def one_line_message(error: BaseException) -> Optional[str]:
         return f"no such file: {error.filename}; check the path{advice}"
     if isinstance(error, IsADirectoryError):
         return f"{error.filename} is a folder: give a file"
+    if isinstance(error, UnicodeDecodeError):
+        return f"the input is not UTF-8 (byte 0x{error.object[error.start]:02x}, {error.reason}): convert it with iconv"
     text = " ".join(str(error).split())
     for start, way_out in _FAIRSEQ_ONE_LINERS.items():
         if re.match(start, text):
