@@ -8,7 +8,8 @@
 #   PYTEST_OPTIONS="-n 2 --dist loadfile"         further options of pytest
 #   OUT=work/matrix                               environments, and what each run printed
 #
-# On upstream 0.12.2 a named subset runs: import, registration, forward, padding, checkpoints, evaluation after loading.
+# On upstream 0.12.2 a named subset runs: import, registration, forward, padding, checkpoints, evaluation after loading,
+# warm start.
 # Ends with status 1 where something failed. A pair without an environment is told as not run.
 set -euo pipefail
 
@@ -24,7 +25,9 @@ OUT="${OUT:-$ROOT/work/matrix}"
 mkdir -p "$OUT"
 OUT="$(cd "$OUT" && pwd)"
 PAIRS="ve-fairseq:3.11 ve-fairseq:3.12 fairseq-fixed:3.10 fairseq-fixed:3.11 fairseq-fixed:3.12 fairseq:3.10"
-SUBSET="tests/conformance/test_versions.py tests/test_compat.py tests/test_encoder.py"
+SUBSET="tests/conformance/test_versions.py tests/test_compat.py tests/test_encoder.py tests/test_warm_start.py"
+# Its own transformer cannot translate a padded batch with today's torch ("Mask Type should be defined").
+SUBSET+=" --deselect tests/test_warm_start.py::test_the_first_validation_is_the_checkpoints"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 # The interpreter of a version, from PYTHONS or the PATH.
