@@ -1,6 +1,8 @@
 # make setup       an environment in .venv with everything that tests and quickstart need
 # make quickstart  build a small corpus, train informer_mt_tiny, translate, score
 # make test        the whole test suite
+# make test-matrix the suite on every supported fairseq and Python that can be had (tests/matrix.sh --help)
+# make fuzz        10,000 random sets of flags: each must run, or be refused in one line
 # make check       lint, types, docstrings
 # make benchmark   encoder speed against stock fairseq layers
 #
@@ -12,7 +14,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.informer-fairseq-installed
 
-.PHONY: setup quickstart test check format benchmark clean
+.PHONY: setup quickstart test test-matrix fuzz check format benchmark clean
 
 setup: $(STAMP)
 
@@ -26,6 +28,13 @@ quickstart: $(STAMP)
 # Two processes of one thread each, a file at a time to one of them: tests share what a file's fixtures train.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# ENVIRONMENTS="folder ..." runs these instead of making them under work/matrix.
+test-matrix:
+	bash tests/matrix.sh $(ENVIRONMENTS)
+
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run
 
 check: $(STAMP)
 	$(BIN)/ruff check .

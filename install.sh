@@ -38,10 +38,11 @@ if ! has_torch "$BIN/python"; then
     "$BIN/python" -m pip install "$TORCH"  # what it needs besides; all of it where the line above had no success
 fi
 
-# fairseq asks for torchaudio, whose newest release asks for a newer torch: hold on to the one that is there.
+# fairseq asks for torchaudio, whose newest release asks for a newer torch: hold on to the one that is there, by the
+# version that pip knows it by. PyPI's CUDA builds call themselves 2.13.0+cu130 and are 2.13.0 to pip.
 constraints="$(mktemp)"
 trap 'rm -f "$constraints"' EXIT
-"$BIN/python" -c 'import torch; print(f"torch=={torch.__version__}")' > "$constraints"
+"$BIN/python" -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > "$constraints"
 
 # Where there is no wheel of fairseq, it is built here, against the torch and numpy that it will run with.
 "$BIN/python" -m pip install -c "$constraints" "numpy<2" cython setuptools wheel

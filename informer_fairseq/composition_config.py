@@ -138,6 +138,11 @@ def _check_layers(args: Namespace, side: str) -> None:
     if getattr(args, f"{side}_layers") < 1:
         layers = getattr(args, f"{side}_layers")
         raise InputError(f"{composition} has nothing to compose with --{side}-layers {layers}: give 1 or more")
+    hidden = getattr(args, f"{side}_ffn_embed_dim")
+    if getattr(args, f"{side}_layer_composition") == "hierarchical" and hidden < 1:
+        raise InputError(
+            f"{composition} has hidden layers of width --{side}-ffn-embed-dim, which is {hidden}: give 1 or more"
+        )
     for name in (f"{side}_layerdrop", f"{side}_layers_to_keep"):
         value = getattr(args, name, None)
         if value:

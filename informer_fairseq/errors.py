@@ -64,6 +64,8 @@ def one_line_message(error: BaseException) -> Optional[str]:
     if isinstance(error, OSError) and error.errno in _DISK:
         what = f"{error.filename} cannot be read or written" if error.filename else "the output cannot be written"
         return f"{what} ({error.strerror}): {_DISK[error.errno]}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"the input is not UTF-8 (byte 0x{error.object[error.start]:02x}, {error.reason}): convert it with iconv"
     text = " ".join(str(error).split())
     if type(error).__module__.startswith("yaml."):
         return f"the YAML cannot be read: {text}"

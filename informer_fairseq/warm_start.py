@@ -124,7 +124,7 @@ def load_transformer(path: str, args: Namespace, task: Any) -> TransformerModel:
     stock = TransformerModel.build_model(flags, task)
     try:
         stock.load_state_dict(weights, strict=True)
-    except RuntimeError as error:
+    except (RuntimeError, KeyError) as error:  # fairseq 0.12.2's loader looks weights up by their names
         raise InputError(
             f"--init-from-transformer {path} holds weights that do not fit its own flags: "
             f"{' '.join(str(error).split())[:200]}"

@@ -8,7 +8,7 @@ import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel, base_architecture
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from informer_fairseq.checkpoints import check_state_dict, dictionary_fingerprints
 from informer_fairseq.composition_config import CompositionConfig, check_composition_flags, set_composition_defaults
@@ -70,7 +70,8 @@ class EfficientTransformerModel(TransformerModel):
             for name, value in done.items():
                 setattr(args, name, value)
                 if isinstance(given, DictConfig):
-                    OmegaConf.update(given, name, value, force_add=True)
+                    with open_dict(given):
+                        given[name] = value
         # Like the encoder's length_version, left alone by fairseq's moving average for its name.
         fingerprints = dictionary_fingerprints(model.encoder.dictionary, model.decoder.dictionary)
         model.register_buffer("dictionary_version", fingerprints)
