@@ -2,13 +2,14 @@
 
 from typing import Any, Dict, Final, Optional
 
+import torch
 import torch.nn as nn
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
 from informer_fairseq import compat
 from informer_fairseq.builders import build_activation, build_attention, build_channel_mixer, build_token_mixer
-from informer_fairseq.dropout import DropoutByMask
+from informer_fairseq.dropout import add_dropped
 
 
 @compat.without_fused_encoder_layer
@@ -33,7 +34,6 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
         self._shared = shared  # read by build_self_attention, which the base class calls
         super().__init__(cfg)
         del self._shared
-        self.dropout_module = DropoutByMask(cfg.dropout, module_name=type(self).__name__)
         self.uses_full_attention = cfg.encoder.token_mixer == "full"
         self.channel_mixer = build_channel_mixer(cfg)
         self.batch_first = not self.uses_full_attention or self.channel_mixer is not None
@@ -86,19 +86,23 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
         residual = x
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
-        x = self.dropout_module(self.mix_tokens(x, encoder_padding_mask, attn_mask))
-        x = residual + x
+        x = self.add(residual, self.mix_tokens(x, encoder_padding_mask, attn_mask))
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
 
         residual = x
         if self.normalize_before:
             x = self.final_layer_norm(x)
-        x = self.dropout_module(self.mix_channels(x, encoder_padding_mask))
-        x = residual + x
+        x = self.add(residual, self.mix_channels(x, encoder_padding_mask))
         if not self.normalize_before:
             x = self.final_layer_norm(x)
         return self.swap(x)  # -> T x B x C
+
+    def add(self, residual: Tensor, x: Tensor) -> Tensor:
+        """Residual connection, with dropout on x."""
+        if torch.jit.is_scripting():
+            return residual + self.dropout_module(x)
+        return add_dropped(residual, x, self.dropout_module)
 
     def swap(self, x: Tensor) -> Tensor:
         """Between the interface's T x B x C and the order in which the layer works."""

@@ -1,7 +1,7 @@
-"""Attention over few slots that keeps no attention weights for the backward pass, with dropout or without.
+"""Attention over few slots that keeps little for the backward pass, with dropout or without.
 
 torch's fused attention does so without dropout; with it, it falls back on a CPU to products that keep the weights, the
-noise and their product. Over a few slots the weights cost next to nothing to compute again.
+noise and their product. Over a few slots the weights cost little to compute again.
 """
 
 from typing import Any, Dict, Optional, Tuple
@@ -34,8 +34,8 @@ def product_with_folded(weights: Tensor, values: Tensor, out_weight: Tensor, bia
 class FoldedAttention(torch.autograd.Function):
     """``product_with_folded(dropout(folded_weights(...)), ...)``.
 
-    Computed again in the backward pass: the weights, and the folded values, which have h S rows of width N a sentence,
-    more than its own T rows where T is short.
+    Computed again in the backward pass: the folded values, which have h S rows of width N a sentence, more than its own
+    T rows where T is short; and with dropout the weights, of which three forms would be kept otherwise.
     """
 
     @staticmethod
@@ -51,7 +51,7 @@ class FoldedAttention(torch.autograd.Function):
     ) -> Tensor:
         """Shapes as above; ``dropout`` is the probability in force, 0 outside of training."""
         weights, mask = _drop(folded_weights(x, folded_keys, offset, values.size(0)), dropout)
-        ctx.save_for_backward(x, folded_keys, offset, values, out_weight, mask)
+        ctx.save_for_backward(x, folded_keys, offset, values, out_weight, weights if mask is None else None, mask)
         ctx.dropout, ctx.has_bias, ctx.autocast = dropout, bias is not None, _autocast_of(x)
         return product_with_folded(weights, values, out_weight, bias)
 
@@ -59,10 +59,11 @@ class FoldedAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Gradients of the six tensors, each in the type of its tensor."""
-        x, folded_keys, offset, values, out_weight, mask = ctx.saved_tensors
+        x, folded_keys, offset, values, out_weight, weights, mask = ctx.saved_tensors
         batch, heads = x.size(0), values.size(0)
         with torch.autocast(**ctx.autocast):
-            weights = folded_weights(x, folded_keys, offset, heads)
+            if weights is None:
+                weights = folded_weights(x, folded_keys, offset, heads)
             dropped = _apply(mask, weights, ctx.dropout).flatten(2)  # B x T x h S
             folded = heads_by_sentence(torch.bmm(values, out_weight), batch)  # B x h S x N
             by_weights = _apply(mask, torch.bmm(gradient, folded.transpose(1, 2)).view_as(weights), ctx.dropout)

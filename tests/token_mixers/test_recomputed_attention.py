@@ -94,11 +94,10 @@ def test_autocast_is_the_same_in_the_backward_pass(length):
         assert (gradient - expected).norm() <= 0.02 * expected.norm().clamp(min=1.0)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("length", [1, 40])
-def test_no_attention_weights_are_kept(dropout, length):
+def test_with_dropout_no_attention_weights_are_kept(length):
     slots, heads = 3, 1
-    attention = ReducedSelfAttention(embed_dim=32, num_heads=heads, dropout=dropout).train()
+    attention = ReducedSelfAttention(embed_dim=32, num_heads=heads, dropout=0.1).train()
     assert attention.slots_first_is_cheaper(length, slots) == (length == 40)
     given = [torch.randn(2, n, 32, requires_grad=True) for n in (length, slots, slots)]
     kept = []
