@@ -17,7 +17,8 @@ from typing import Any, Callable, List, Optional, Sequence, Type
 import numpy as np
 import torch
 import torch.nn as nn
-from fairseq import checkpoint_utils, options, utils
+from fairseq import checkpoint_utils, options, search, utils
+from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
@@ -29,6 +30,8 @@ def apply_repairs() -> None:
     allow_checkpoint_classes()
     tell_unreadable_checkpoints()
     free_bf16_from_tpu()
+    let_diverse_search_find_its_rows()
+    let_unknown_words_be_replaced()
 
 
 # --- Defect 1: torch >= 2.6 unpickles with weights_only=True and refuses the classes of every fairseq checkpoint. ---
@@ -258,3 +261,80 @@ def _compiles(function: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     except Exception:  # of many kinds: RuntimeError, OSError, torch's own
         return False
     return True
+
+
+# --- Defect 7: diverse beam search looks rows of a batch up by the sentences' numbers in the data. ---
+
+
+def let_diverse_search_find_its_rows() -> None:
+    """Lets ``--diverse-beam-groups`` work beyond a data set that is one batch.
+
+    Since pull request 5069 the search keeps a table with one row for each sentence of the batch, and indexes it with
+    what the generator hands over, the sentences' numbers in the whole data: an IndexError in the first batch that lacks
+    sentence 0.
+    """
+    step_of_search = search.DiverseBeamSearch.step
+    if not _takes_numbers_for_rows():
+        return
+
+    @functools.wraps(step_of_search)
+    def step(
+        self: Any,
+        step: int,
+        lprobs: torch.Tensor,
+        scores: Optional[torch.Tensor],
+        prev_output_tokens: Optional[torch.Tensor] = None,
+        original_batch_idxs: Optional[torch.Tensor] = None,
+    ) -> Any:
+        if original_batch_idxs is not None:
+            if step == 0:
+                self.numbers_of_rows = original_batch_idxs
+            original_batch_idxs = original_batch_idxs.unsqueeze(1).eq(self.numbers_of_rows).int().argmax(dim=1)
+        return step_of_search(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+
+    search.DiverseBeamSearch.step = step
+
+
+def _takes_numbers_for_rows() -> bool:
+    diverse = search.DiverseBeamSearch(Dictionary(), 2, 0.5)
+    scores, number = torch.zeros(1, 2, 4).log_softmax(dim=2), torch.tensor([1])
+    try:
+        for step in range(2):
+            diverse.step(step, scores.clone(), torch.zeros(1, 2, 2), None, number)
+    except IndexError:
+        return True
+    return False
+
+
+# --- Defect 8: --replace-unk indexes the source by pairs of positions, or by an alignment that was not asked for. ---
+
+
+def let_unknown_words_be_replaced() -> None:
+    """Lets ``--replace-unk`` work together with ``--print-alignment``, which finds the alignments.
+
+    fairseq's search has kept none of its own since 0.9, and those of ``--print-alignment`` are pairs (source, target),
+    not one source position a target word.
+    """
+    replace = utils.replace_unk
+    if not _indexes_by_pairs(replace):
+        return
+
+    @functools.wraps(replace)
+    def replace_unk(hypo_str: str, src_str: str, alignment: Any, align_dict: Any, unk: str) -> str:
+        words = hypo_str.split()
+        if unk in words and len(alignment) == 0:
+            raise InputError("--replace-unk needs to know which words attend to which: add --print-alignment")
+        if len(alignment) > 0 and isinstance(alignment[0], tuple):
+            sources = {target: source for source, target in alignment}
+            alignment = [sources.get(place, 0) for place in range(len(words))]
+        return replace(hypo_str, src_str, alignment, align_dict, unk)
+
+    utils.replace_unk = replace_unk
+
+
+def _indexes_by_pairs(replace: Callable[..., str]) -> bool:
+    try:
+        replace("<unk>", "a b", [(1, 0)], {}, "<unk>")
+    except TypeError:
+        return True
+    return False

@@ -12,11 +12,11 @@ from informer_fairseq.errors import InputError
 from tests.support.checkpoints import save_small
 from tests.support.composition_references import randomize
 from tests.support.generation import assert_scores_are_teacher_forced, search
-from tests.support.models import ALL_ARCHS, batch, build_small, dictionary
+from tests.support.models import ALL_ARCHS, POSITION_FREE, batch, build_small, dictionary
 from tests.support.systems import TYPES, build_system, examples, lengths, pad, sentences, systems
 from tests.test_command_line import run_generate
 
-POSITION_BOUND = [arch for arch in ALL_ARCHS if hasattr(build_small(arch).encoder, "length_version")]
+POSITION_BOUND = [arch for arch in ALL_ARCHS if arch not in POSITION_FREE]
 
 
 @examples(60)
