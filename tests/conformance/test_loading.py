@@ -81,7 +81,7 @@ def test_hydra_builds_the_model_of_the_command_line(arch, data_bin, tmp_path, mo
     overrides += [f"checkpoint.save_dir={folder}", f"common.user_dir={ROOT / 'informer_fairseq'}"]
     monkeypatch.chdir(tmp_path)
     hydra_init("config")
-    with initialize_config_dir(config_dir=str(Path(fairseq.__file__).parent / "config"), version_base=None):
+    with initialize_config_dir(config_dir=str(Path(fairseq.__file__).parent / "config"), version_base="1.1"):
         hydra_train._hydra_main(compose("config", overrides=overrides))
     by_hydra = torch.load(folder / "checkpoint_last.pt")
     words = ["--train-subset", "valid", "--batch-size", "13", "--max-update", "2"]
