@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn as nn
 from fairseq import checkpoint_utils, options, search, utils
+from fairseq.models.ema.ema import EMA
 
 from informer_fairseq import compat
 from informer_fairseq.errors import InputError
@@ -151,8 +152,10 @@ def test_unknown_words_need_alignments_and_take_pairs():
         utils.replace_unk("<unk>", "a b", torch.empty(0), {}, "<unk>")
 
 
-def test_repairs_of_the_search_step_aside_where_they_are_not_needed():
-    before = search.DiverseBeamSearch.step, utils.replace_unk
+def test_repairs_step_aside_where_they_are_not_needed():
+    before = search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal
     compat.let_diverse_search_find_its_rows()
     compat.let_unknown_words_be_replaced()
-    assert (search.DiverseBeamSearch.step, utils.replace_unk) == before
+    compat.keep_versions_in_moving_averages()
+    compat.average_shared_weights_once()
+    assert (search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal) == before

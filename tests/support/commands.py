@@ -1,13 +1,15 @@
 """fairseq's commands, called in this process, and what they print."""
 
 import json
+import logging
 import re
 from collections import defaultdict
 from types import SimpleNamespace
 
 import torch
-from fairseq import options
+from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import progress_bar
 from fairseq_cli import generate, interactive, train, validate
 
 from tests.support.checkpoints import LENGTHS, SIZES
@@ -25,18 +27,32 @@ def train_small(data_bin, save_dir, arch, *more):
     lengths = [] if arch in POSITION_FREE else LENGTHS
     words = [str(data_bin), "--arch", arch, *SIZES, *lengths, *TRAINING, "--cpu", "--save-dir", str(save_dir), *more]
     args = options.parse_args_and_arch(options.get_training_parser(), words)
+    # What fairseq keeps on its functions is a process's best loss; each of its commands is a process.
+    for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
+        vars(function).clear()
     train.main(convert_namespace_to_omegaconf(args))
     return torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
 
 
 def validate_small(data_bin, path, *more):
-    """``fairseq-validate`` on a checkpoint."""
+    """``fairseq-validate`` on a checkpoint; returns what it prints."""
     words = [str(data_bin), "--task", "translation", "--path", str(path), "--cpu", "--num-workers", "0", *more]
     words += ["--required-batch-size-multiple", "1", "--log-format", "json", "--no-progress-bar"]
     parser = options.get_validation_parser()
     args = options.parse_args_and_arch(parser, words)
     given = options.parse_args_and_arch(options.get_validation_parser(), words, suppress_defaults=True)
-    validate.main(convert_namespace_to_omegaconf(args), override_args=given)
+    printed, printer = logging.Handler(), logging.getLogger(progress_bar.__name__)
+    lines = []
+    printed.emit = lambda record: lines.append(record.getMessage())
+    level = printer.level
+    printer.addHandler(printed)
+    printer.setLevel(logging.INFO)
+    try:
+        validate.main(convert_namespace_to_omegaconf(args), override_args=given)
+    finally:
+        printer.removeHandler(printed)
+        printer.setLevel(level)
+    return json.loads(lines[-1])
 
 
 def generate_small(data_bin, path, output, *more):
@@ -77,8 +93,3 @@ def hypotheses_of(text):
 def base_e(score):
     """fairseq prints logarithms to base 2."""
     return float(score) * torch.tensor(2.0).log().item()
-
-
-def logged(caplog, logger):
-    """The JSON objects that a fairseq logger (``train``, ``train_inner``, ``valid``) wrote."""
-    return [json.loads(record.getMessage()) for record in caplog.records if record.name == logger]
