@@ -5,12 +5,12 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from fairseq import utils
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
+from informer_fairseq import compat
 from informer_fairseq.attention import ComposedAttention, HeadAggregation, HeadInteraction, IdentityProjection
 from informer_fairseq.channel_mixers.information_organization import InformationOrganization
 from informer_fairseq.compositions.bilinear_pooling import LowRankBilinearPooling, start_from_linear
@@ -76,7 +76,7 @@ def build_channel_mixer(cfg: Any) -> Optional[InformationOrganization]:
 
 def build_activation(name: str) -> Callable[[Tensor], Tensor]:
     """The activation called ``name``: Leaky-ReLU, which fairseq's ``--activation-fn`` lacks, or one of fairseq's."""
-    return leaky_relu if name == "leaky_relu" else utils.get_activation_fn(name)
+    return leaky_relu if name == "leaky_relu" else compat.activation(name)
 
 
 def leaky_relu(x: Tensor) -> Tensor:

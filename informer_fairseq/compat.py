@@ -6,6 +6,7 @@ Every repair names a defect, tests whether it is there, and does nothing where i
 import argparse
 import functools
 import importlib.util
+import math
 import os
 import pickle
 import re
@@ -13,12 +14,14 @@ import struct
 import sys
 import types
 import zipfile
-from typing import Any, Callable, List, Optional, Sequence, Type
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Type
 
 import numpy as np
 import torch
 import torch.nn as nn
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, search, utils
+from fairseq.data import Dictionary
+from fairseq.models.ema.ema import EMA
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
@@ -35,6 +38,10 @@ def apply_repairs() -> None:
     free_bf16_from_tpu()
     compat_processes.apply_repairs()
     compat_files.apply_repairs()
+    let_diverse_search_find_its_rows()
+    let_unknown_words_be_replaced()
+    keep_versions_in_moving_averages()
+    average_shared_weights_once()
 
 
 # --- Defect 1: torch >= 2.6 unpickles with weights_only=True and refuses the classes of every fairseq checkpoint. ---
@@ -251,3 +258,199 @@ def renamed(function: Any, name: str) -> Any:
     copy.__annotations__ = function.__annotations__
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
+
+
+# --- Defect 6: TorchScript compiles neither of two activations: a lambda, and a function that keeps its own number. ---
+
+
+def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """fairseq's activation called ``name``, or the same in a form that TorchScript compiles."""
+    stock = utils.get_activation_fn(name)
+    ours = {"linear": _linear, "gelu_accurate": _gelu_accurate, "gelu_fast": _gelu_accurate}.get(name)
+    return stock if ours is None or _compiles(stock) else ours
+
+
+def _linear(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _gelu_accurate(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
+
+
+def _compiles(function: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    try:
+        torch.jit.script(function)
+    except Exception:  # of many kinds: RuntimeError, OSError, torch's own
+        return False
+    return True
+
+
+# --- Defect 7: diverse beam search looks rows of a batch up by the sentences' numbers in the data. ---
+
+
+def let_diverse_search_find_its_rows() -> None:
+    """Lets ``--diverse-beam-groups`` work beyond a data set that is one batch.
+
+    Since pull request 5069 the search keeps a table with one row for each sentence of the batch, and indexes it with
+    what the generator hands over, the sentences' numbers in the whole data: an IndexError in the first batch that lacks
+    sentence 0.
+    """
+    step_of_search = search.DiverseBeamSearch.step
+    if not _takes_numbers_for_rows():
+        return
+
+    @functools.wraps(step_of_search)
+    def step(
+        self: Any,
+        step: int,
+        lprobs: torch.Tensor,
+        scores: Optional[torch.Tensor],
+        prev_output_tokens: Optional[torch.Tensor] = None,
+        original_batch_idxs: Optional[torch.Tensor] = None,
+    ) -> Any:
+        if original_batch_idxs is not None:
+            if step == 0:
+                self.numbers_of_rows = original_batch_idxs
+            original_batch_idxs = original_batch_idxs.unsqueeze(1).eq(self.numbers_of_rows).int().argmax(dim=1)
+        return step_of_search(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+
+    search.DiverseBeamSearch.step = step
+
+
+def _takes_numbers_for_rows() -> bool:
+    diverse = search.DiverseBeamSearch(Dictionary(), 2, 0.5)
+    scores, number = torch.zeros(1, 2, 4).log_softmax(dim=2), torch.tensor([1])
+    try:
+        for step in range(2):
+            diverse.step(step, scores.clone(), torch.zeros(1, 2, 2), None, number)
+    except IndexError:
+        return True
+    return False
+
+
+# --- Defect 8: --replace-unk indexes the source by pairs of positions, or by an alignment that was not asked for. ---
+
+
+def let_unknown_words_be_replaced() -> None:
+    """Lets ``--replace-unk`` work together with ``--print-alignment``, which finds the alignments.
+
+    fairseq's search has kept none of its own since 0.9, and those of ``--print-alignment`` are pairs (source, target),
+    not one source position a target word.
+    """
+    replace = utils.replace_unk
+    if not _indexes_by_pairs(replace):
+        return
+
+    @functools.wraps(replace)
+    def replace_unk(hypo_str: str, src_str: str, alignment: Any, align_dict: Any, unk: str) -> str:
+        words = hypo_str.split()
+        if unk in words and len(alignment) == 0:
+            raise InputError("--replace-unk needs to know which words attend to which: add --print-alignment")
+        if len(alignment) > 0 and isinstance(alignment[0], tuple):
+            sources = {target: source for source, target in alignment}
+            alignment = [sources.get(place, 0) for place in range(len(words))]
+        return replace(hypo_str, src_str, alignment, align_dict, unk)
+
+    utils.replace_unk = replace_unk
+
+
+def _indexes_by_pairs(replace: Callable[..., str]) -> bool:
+    try:
+        replace("<unk>", "a b", [(1, 0)], {}, "<unk>")
+    except TypeError:
+        return True
+    return False
+
+
+# --- Defect 9: the moving average of a pre-norm model loses its last layer norms. ---
+
+
+def keep_versions_in_moving_averages() -> None:
+    """Lets ``--store-ema`` average pre-norm models.
+
+    Each step loads the average without the ``version`` of encoder and decoder. fairseq takes such a state for one of
+    its oldest checkpoints, and drops the layer norms behind the last layers, from the average and from every model that
+    is made of it, without a word.
+    """
+    restore_of_average = EMA.restore
+    if _passes_versions_on(EMA):
+        return
+
+    @functools.wraps(restore_of_average)
+    def restore(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> None:
+        versions = {name: value for name, value in self.model.state_dict().items() if "version" in name}
+        restore_of_average(self, {**versions, **state_dict}, *args, **kwargs)
+
+    EMA.restore = restore
+
+
+def _passes_versions_on(average_class: Any) -> bool:
+    average = average_class(_Versioned(), _average_settings())
+    average.step(_Versioned())
+    return "version" in average.get_model().loaded
+
+
+class _Versioned(nn.Module):
+    """Remembers the names of what it was asked to load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("version", torch.ones(1))
+        self.loaded: Any = ()
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        self.loaded = tuple(state_dict)
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+
+def _average_settings() -> argparse.Namespace:
+    return argparse.Namespace(ema_decay=0.5, ema_seed_model=None, ema_fp32=False, ema_update_freq=1, ema_start_update=0)
+
+
+# --- Defect 10: the moving average of a shared weight decays once for each of its names. ---
+
+
+def average_shared_weights_once() -> None:
+    """Lets ``--store-ema`` average tied embeddings, and projections that layers share.
+
+    A step goes through the names of the state and changes the average in place: a weight with k names is decayed k
+    times, so that six layers that share a projection turn a decay of 0.9999 into 0.9994.
+    """
+    step_of_average = EMA._step_internal
+    if _averages_once(EMA):
+        return
+
+    @functools.wraps(step_of_average)
+    def step(self: Any, new_model: nn.Module, updates: Optional[int] = None) -> None:
+        first_of: Dict[str, str] = {}  # a further name of a weight -> its first
+        names: Dict[int, str] = {}
+        for name, weight in self.model.state_dict().items():
+            if weight.numel() > 0 and names.setdefault(weight.data_ptr(), name) != name:
+                first_of[name] = names[weight.data_ptr()]
+        step_of_average(self, _StateWithout(new_model, first_of), updates)
+        for name, first in first_of.items():
+            if name in self.fp32_params:
+                self.fp32_params[name] = self.fp32_params[first]
+
+    EMA._step_internal = step
+
+
+class _StateWithout:
+    """A model's state without some of its names."""
+
+    def __init__(self, model: nn.Module, names: Iterable[str]):
+        self.model, self.names = model, set(names)
+
+    def state_dict(self) -> Dict[str, torch.Tensor]:
+        return {name: value for name, value in self.model.state_dict().items() if name not in self.names}
+
+
+def _averages_once(average_class: Any) -> bool:
+    shared = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(shared.weight)
+    model = nn.Sequential(shared, shared)
+    average = average_class(model, _average_settings())
+    nn.init.ones_(shared.weight)
+    average.step(model)
+    return average.get_model()[0].weight.item() == 0.5

@@ -10,39 +10,72 @@ import numpy as np
 from informer_fairseq.errors import InputError
 
 
-def refuse_long_sources_when_loaded(task: Any, limit: int, train_split: str = "train") -> None:
-    """Lets ``task`` refuse a validation or test set with sources over n positions as soon as it is loaded.
+def refuse_long_sources(task: Any, limit: int, train_split: str = "train", *, skips: bool = False) -> None:
+    """Lets ``task`` refuse a validation or test set with sources over n positions before time is spent on it.
 
     fairseq meets such a sentence in its first validation, after an epoch of training and before the first checkpoint is
-    written. (Training sentences over the limit it skips at the start, with a warning that counts them.)
+    written; here training refuses the set as soon as it is loaded. Commands that read a checkpoint (generate, validate)
+    refuse it when they form its batches: whether to leave such sources out is then the command's choice, not that of
+    the training whose flags the checkpoint holds. (Training sentences over the limit fairseq skips at the start, with a
+    warning that counts them.)
 
     Args:
-        task: fairseq's task; its ``load_dataset`` is wrapped once.
-        limit: the encoder's largest source length, ``</s>`` included.
+        task: fairseq's task; its ``load_dataset`` and ``get_batch_iterator`` are wrapped once.
+        limit: the encoder's largest source length, ``</s>`` included; of several models, the smallest holds.
         train_split: the split that is left to fairseq.
+        skips: a training leaves such sources out of its validation, by ``--skip-invalid-size-inputs-valid-test``.
     """
-    if hasattr(task.load_dataset, "limit"):
+    if hasattr(task.load_dataset, "limits"):
+        task.load_dataset.limits.append(limit)
         return
-    load = task.load_dataset
+    limits = [limit]
+    load, iterate = task.load_dataset, getattr(task, "get_batch_iterator", None)
 
     @functools.wraps(load)
     def load_dataset(split: str, *args: Any, **kwargs: Any) -> None:
         load(split, *args, **kwargs)
         refuse_other_dictionaries(task.datasets.get(split), split)
-        sizes = getattr(task.datasets.get(split), "src_sizes", None)
-        if split == train_split or sizes is None or len(sizes) == 0:
-            return
-        longest = int(np.argmax(sizes))
-        if sizes[longest] > limit:
-            raise InputError(
-                f"{split}: {int((np.asarray(sizes) > limit).sum())} of {len(sizes)} sources exceed "
-                f"the encoder's limit of {limit}, the longest (line {longest + 1}) has {int(sizes[longest])} "
-                "positions with </s>: split them, raise n, or leave them out with "
-                "--skip-invalid-size-inputs-valid-test"
-            )
+        reads_checkpoint = "task_cfg" in kwargs  # what fairseq-generate and fairseq-validate hand over
+        if split != train_split and not skips and not reads_checkpoint:
+            check_source_sizes(task.datasets.get(split), split, min(limits))
 
-    load_dataset.limit = limit  # type: ignore[attr-defined]
+    load_dataset.limits = limits  # type: ignore[attr-defined]
     task.load_dataset = load_dataset
+    if iterate is None:
+        return
+
+    @functools.wraps(iterate)
+    def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        ignores = kwargs.get("ignore_invalid_inputs", len(args) > 3 and args[3])
+        for split, loaded in task.datasets.items():
+            if loaded is dataset and not ignores:
+                check_source_sizes(dataset, split, min(limits))
+        return iterate(dataset, *args, **kwargs)
+
+    task.get_batch_iterator = get_batch_iterator
+
+
+def check_source_sizes(dataset: Any, split: str, limit: int) -> None:
+    """Refuses a set with sources over the limit; sets that do not tell their sources' sizes pass.
+
+    Args:
+        dataset: fairseq's ``LanguagePairDataset``.
+        split: its name, for the message.
+        limit: the largest source length, ``</s>`` included.
+
+    Raises:
+        InputError: a source is longer.
+    """
+    sizes = getattr(dataset, "src_sizes", None)
+    if sizes is None or len(sizes) == 0:
+        return
+    longest = int(np.argmax(sizes))
+    if sizes[longest] > limit:
+        raise InputError(
+            f"{split}: {int((np.asarray(sizes) > limit).sum())} of {len(sizes)} sources exceed "
+            f"the encoder's limit of {limit}, the longest (line {longest + 1}) has {int(sizes[longest])} "
+            "positions with </s>: split them, raise n, or leave them out with --skip-invalid-size-inputs-valid-test"
+        )
 
 
 def refuse_other_dictionaries(dataset: Any, split: str) -> None:

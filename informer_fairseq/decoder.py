@@ -7,11 +7,15 @@ from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
-from informer_fairseq.builders import build_attention, build_layer_composition, wrap_layer
+from informer_fairseq.builders import build_activation, build_attention, build_layer_composition, wrap_layer
 
 
 class ComposedDecoderLayer(TransformerDecoderLayerBase):
     """fairseq's decoder layer, with the heads of both attentions composed as the flags say."""
+
+    def __init__(self, cfg: Any, *args: Any, **kwargs: Any):
+        super().__init__(cfg, *args, **kwargs)
+        self.activation_fn = build_activation(str(cfg.activation_fn))
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False

@@ -10,7 +10,13 @@ from torch import Tensor
 from informer_fairseq.builders import build_layer_composition, wrap_layer
 from informer_fairseq.config import is_position_bound
 from informer_fairseq.encoder_layer import EfficientEncoderLayer
-from informer_fairseq.padding import check_length, inverse_columns, left_aligning_columns, reorder_columns
+from informer_fairseq.padding import (
+    check_length,
+    inverse_columns,
+    left_aligning_columns,
+    reorder_columns,
+    unmask_empty_rows,
+)
 
 
 class EfficientEncoder(TransformerEncoderBase):
@@ -65,7 +71,8 @@ class EfficientEncoder(TransformerEncoderBase):
 
         Returns:
             fairseq's encoder output: ``encoder_out`` (T x B x C), ``encoder_padding_mask`` (B x T, True for padding
-            positions), ``encoder_embedding`` (B x T x C), ``encoder_states`` (T x B x C each) in lists.
+            positions; nowhere in a row of padding alone), ``encoder_embedding`` (B x T x C), ``encoder_states``
+            (T x B x C each) in lists.
 
         Raises:
             ValueError: T exceeds the fixed length n.
@@ -90,6 +97,7 @@ class EfficientEncoder(TransformerEncoderBase):
                 ]  # T x B x C
             out["encoder_embedding"] = [reorder_columns(state, back) for state in out["encoder_embedding"]]
             out["encoder_padding_mask"] = [mask.gather(1, back) for mask in out["encoder_padding_mask"]]
+        out["encoder_padding_mask"] = [unmask_empty_rows(mask) for mask in out["encoder_padding_mask"]]
         # Position-bound layers keep batch-first memory; the decoder reads the output once in each of its layers.
         out["encoder_out"] = [state.contiguous() for state in out["encoder_out"]]
         return out

@@ -10,6 +10,7 @@ from torch import Tensor
 from informer_fairseq import compat
 from informer_fairseq.builders import build_activation, build_attention, build_channel_mixer, build_token_mixer
 from informer_fairseq.dropout import add_dropped
+from informer_fairseq.padding import unmask_empty_rows
 
 
 @compat.without_fused_encoder_layer
@@ -112,6 +113,8 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
         """Through the token mixer, in the order in which the layer works."""
         x = self.swap(x)  # -> T x B x C, the mixers' interface
         if self.uses_full_attention:
+            if padding_mask is not None:
+                padding_mask = unmask_empty_rows(padding_mask)
             x, _ = self.self_attn(x, x, x, key_padding_mask=padding_mask, need_weights=False, attn_mask=attn_mask)
         else:
             if attn_mask is not None:

@@ -50,6 +50,21 @@ def reorder_columns(x: Tensor, columns: Tensor) -> Tensor:
     return x.reshape(batch * length, -1).index_select(0, rows).view(batch, length, -1)  # B T x C -> B x T x C
 
 
+def unmask_empty_rows(padding_mask: Tensor) -> Tensor:
+    """The mask of padding for an attention's keys: a row of padding alone becomes a row without any.
+
+    A softmax over no key at all is not a number, and one such row in a batch makes the whole gradient not a number.
+    What the row attends to instead is of no meaning, but finite.
+
+    Args:
+        padding_mask: B x T, True for padding positions.
+
+    Returns:
+        B x T, the same for every row that holds a token.
+    """
+    return padding_mask & ~padding_mask.all(dim=1, keepdim=True)
+
+
 def check_length(length: int, fixed_length: int) -> None:
     """Raises ValueError if a batch is longer than the fixed encoder length n: no weight exists for its last tokens."""
     if length > fixed_length:

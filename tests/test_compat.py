@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn as nn
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, search, utils
+from fairseq.models.ema.ema import EMA
 
 from informer_fairseq import compat
 from informer_fairseq.errors import InputError
@@ -141,3 +142,20 @@ def test_flags_parsed_without_defaults_pass():
         parser, ["data", "--task", "translation", "--path", "x.pt"], suppress_defaults=True
     )
     assert args.path == "x.pt" and not hasattr(args, "bf16")
+
+
+def test_unknown_words_need_alignments_and_take_pairs():
+    assert utils.replace_unk("v1 <unk> <unk>", "a b", [(0, 0), (1, 1), (0, 2)], {"b": "c"}, "<unk>") == "v1 c a"
+    assert utils.replace_unk("<unk> v1", "a b", [1, 0], {}, "<unk>") == "b v1"
+    assert utils.replace_unk("v1", "a b", torch.empty(0), {}, "<unk>") == "v1"
+    with pytest.raises(InputError, match="--replace-unk needs to know .*: add --print-alignment"):
+        utils.replace_unk("<unk>", "a b", torch.empty(0), {}, "<unk>")
+
+
+def test_repairs_step_aside_where_they_are_not_needed():
+    before = search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal
+    compat.let_diverse_search_find_its_rows()
+    compat.let_unknown_words_be_replaced()
+    compat.keep_versions_in_moving_averages()
+    compat.average_shared_weights_once()
+    assert (search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal) == before

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from informer_fairseq.checkpoints import check_state_dict, dictionary_fingerprints
 from informer_fairseq.composition_config import CompositionConfig, check_composition_flags, set_composition_defaults
 from informer_fairseq.config import EfficientEncoderConfig, check_encoder_flags, set_encoder_defaults, set_tiny_sizes
-from informer_fairseq.data_checks import refuse_long_sources_when_loaded
+from informer_fairseq.data_checks import refuse_long_sources
 from informer_fairseq.decoder import ComposedDecoder
 from informer_fairseq.encoder import EfficientEncoder
 from informer_fairseq.warm_start import start_from_transformer
@@ -76,8 +76,8 @@ class EfficientTransformerModel(TransformerModel):
         fingerprints = dictionary_fingerprints(model.encoder.dictionary, model.decoder.dictionary)
         model.register_buffer("dictionary_version", fingerprints)
         skips = getattr(args, "skip_invalid_size_inputs_valid_test", False)
-        limit = model.encoder.max_positions() if model.encoder.fixed_length > 0 and not skips else sys.maxsize
-        refuse_long_sources_when_loaded(task, limit, getattr(args, "train_subset", "train"))
+        limit = model.encoder.max_positions() if model.encoder.fixed_length > 0 else sys.maxsize
+        refuse_long_sources(task, limit, getattr(args, "train_subset", None) or "train", skips=skips)
         return model
 
     @classmethod

@@ -5,7 +5,7 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-import informer_fairseq  # noqa: F401  (registers the architectures)
+from tests.support.models import POSITION_FREE
 
 SIZES = (
     "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 24"
@@ -16,7 +16,7 @@ LENGTHS = ["--encoder-fixed-length", "40", "--encoder-reduced-length", "8"]
 
 def save_small(path, data_bin, arch="transformer", source="en", target="vi", seed=1, extra=()):
     """Writes a checkpoint of a small model with random weights; returns the model."""
-    lengths = LENGTHS if arch not in ("transformer", "ni_transformer") else []
+    lengths = [] if arch in POSITION_FREE else LENGTHS
     rank = ["--composition-rank", "8"] if arch == "ni_transformer" else []
     words = ["--arch", arch, "--task", "translation", "-s", source, "-t", target, *SIZES, *lengths, *rank, *extra]
     parser = options.get_training_parser()

@@ -8,10 +8,20 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import informer_fairseq  # noqa: F401  (registers the architectures)
+from informer_fairseq.config import is_position_bound
 
 PAPER_ARCHS = ("linformer_mt", "conv_linformer_mt", "informer_mt")
 EFFICIENT_ARCHS = (*PAPER_ARCHS, "linformer_informer_mt")
 ALL_ARCHS = (*EFFICIENT_ARCHS, "ni_transformer")
+# Architectures without weights over positions, which know no n and no r.
+POSITION_FREE = (
+    "transformer",
+    *(
+        arch
+        for arch in ALL_ARCHS
+        if not is_position_bound(ARCH_MODEL_REGISTRY[arch].token_mixer, ARCH_MODEL_REGISTRY[arch].channel_mixer)
+    ),
+)
 SHARING_MODES = ("none", "kv", "layer")
 SMALL = {
     "encoder_embed_dim": 16,
@@ -59,7 +69,7 @@ def build(arch, source_size=50, target_size=45, joined=False, **overrides):
 def build_small(arch, **overrides):
     """Builds a small model without dropout (width 16, 2+2 layers, n 40, r 8)."""
     sizes = dict(SMALL, dropout=0.0)
-    if arch in ("transformer", "ni_transformer"):
+    if arch in POSITION_FREE:
         sizes = {name: value for name, value in sizes.items() if not name.endswith("_length")}
     return build(arch, **{**sizes, **overrides})
 
