@@ -4,7 +4,7 @@
 # make test-matrix the suite on every supported fairseq and Python that can be had (tests/matrix.sh --help)
 # make fuzz        10,000 random sets of flags: each must run, or be refused in one line
 # make check       lint, types, docstrings
-# make benchmark   encoder speed against stock fairseq layers
+# make benchmark   speed and memory against stock fairseq and other implementations, into work/benchmark
 #
 # PYTHON=python3.12 make setup   chooses the interpreter; VENV=folder another place for the environment.
 
@@ -46,7 +46,9 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 benchmark: $(STAMP)
-	$(BIN)/python benchmarks/encoder_speed.py
+	mkdir -p work/benchmark
+	$(BIN)/python benchmarks/run.py --json work/benchmark/figures.json --markdown work/benchmark/tables.md \
+		--plot work/benchmark/encoders.svg
 
 clean:
 	rm -rf $(VENV) work build *.egg-info

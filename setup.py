@@ -53,6 +53,7 @@ setup(
             "babel>=2.12",
             "num2words>=0.5.13",
             "hypothesis>=6.100",
+            "linformer>=0.2.3",  # a peer in benchmarks/
             "mypy>=1.8",
             "pytest>=8",
             "pytest-xdist>=3.5",

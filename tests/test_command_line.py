@@ -171,7 +171,6 @@ def test_training_refuses_a_validation_set_over_n_before_the_first_update(data_b
         ["--encoder-normalize-before", "--decoder-normalize-before", "--encoder-learned-pos", "--layernorm-embedding"],
         ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3"],
         ["--num-workers", "2", "--update-freq", "2"],
-        ["--num-batch-buckets", "3"],
     ],
     ids=lambda more: more[0],
 )
