@@ -25,7 +25,7 @@ def apply_repairs() -> None:
     tell_damaged_data()
 
 
-# --- Defect 8: fairseq copies checkpoints in place, and tries a failed write again behind its own remains. ---
+# --- Defect 13: fairseq copies checkpoints in place, and tries a failed write again behind its own remains. ---
 
 
 def write_checkpoints_whole() -> None:
@@ -57,7 +57,7 @@ class _WholeCopies(PathManager):
             return PathManager.copy(src_path, partial, overwrite=True)
 
 
-# --- Defect 9: a --restore-file that is not there is passed over: training starts anew, over the old checkpoints. ---
+# --- Defect 14: a --restore-file that is not there is passed over: training starts anew, over the old checkpoints. ---
 
 
 def tell_missing_restore_file() -> None:
@@ -80,7 +80,7 @@ def tell_missing_restore_file() -> None:
     checkpoint_utils.load_checkpoint = load_checkpoint
 
 
-# --- Defect 10: fairseq evaluates flags as Python, also those that a checkpoint brings. ---
+# --- Defect 15: fairseq evaluates flags as Python, also those that a checkpoint brings. ---
 
 
 def evaluate_nothing() -> None:
@@ -95,7 +95,7 @@ def evaluate_nothing() -> None:
             vars(module).setdefault("eval", read_value)
 
 
-# --- Defect 11: an archive of a model is unpacked wherever its members say. ---
+# --- Defect 16: an archive of a model is unpacked wherever its members say. ---
 
 
 def unpack_within_the_folder() -> None:
@@ -123,7 +123,7 @@ def unpack_within_the_folder() -> None:
     file_utils.load_archive_file = load_archive_file
 
 
-# --- Defect 12: binarized text that is cut ends in an error of numpy, at the start or in the middle of an epoch. ---
+# --- Defect 17: binarized text that is cut ends in an error of numpy, at the start or in the middle of an epoch. ---
 
 
 def tell_damaged_data() -> None:

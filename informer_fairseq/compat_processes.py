@@ -29,7 +29,7 @@ def apply_repairs() -> None:
     refuse_processes_that_run_alone()
 
 
-# --- Defect 6: where it sees less than two GPUs, fairseq ignores torchrun and Slurm: each process trains alone. ---
+# --- Defect 11: where it sees less than two GPUs, fairseq ignores torchrun and Slurm: each process trains alone. ---
 
 
 def join_launched_processes() -> None:
@@ -142,7 +142,7 @@ def refuse_processes_that_run_alone() -> None:
     )
 
 
-# --- Defect 7: what fairseq's processes send each other needs GPUs, or classes that torch >= 2.6 does not unpickle. ---
+# --- Defect 12: fairseq's processes send each other what needs GPUs, or classes that torch >= 2.6 does not unpickle. ---
 
 
 def run_without_gpus_in_parallel() -> None:
@@ -155,7 +155,7 @@ def run_without_gpus_in_parallel() -> None:
     if "torch.cuda.ByteTensor" in inspect.getsource(distributed_utils.all_gather_list):
         distributed_utils.all_gather_list = _gathers_over_gloo(distributed_utils.all_gather_list)
     if not loads(distributed_utils._TensorPlaceholder(0)):
-        distributed_utils._broadcast_object_slow = _sends_whatloads(distributed_utils._broadcast_object_slow)
+        distributed_utils._broadcast_object_slow = _sends_what_loads(distributed_utils._broadcast_object_slow)
     if _stumbles_over_empty_shares():
         for task in (FairseqTask, TranslationTask):
             task.valid_step = _passes_over_empty_shares(task.valid_step)
@@ -181,7 +181,7 @@ def _gathers_over_gloo(gather: Callable[..., Any]) -> Callable[..., Any]:
     return all_gather_list
 
 
-def _sends_whatloads(broadcast: Callable[..., Any]) -> Callable[..., Any]:
+def _sends_what_loads(broadcast: Callable[..., Any]) -> Callable[..., Any]:
     """A resumed checkpoint goes from the first process to the others as a pickle, its configuration included."""
 
     @functools.wraps(broadcast)
