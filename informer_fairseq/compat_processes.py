@@ -142,7 +142,7 @@ def refuse_processes_that_run_alone() -> None:
     )
 
 
-# --- Defect 12: fairseq's processes send each other what needs GPUs, or classes that torch >= 2.6 does not unpickle. ---
+# --- Defect 12: fairseq's processes send each other what needs GPUs, or classes that torch >= 2.6 does not read. ---
 
 
 def run_without_gpus_in_parallel() -> None:
