@@ -10,7 +10,7 @@ import torch.nn as nn
 from fairseq import checkpoint_utils, options, search, utils
 from fairseq.models.ema.ema import EMA
 
-from informer_fairseq import compat
+from informer_fairseq import compat, compat_averages
 from informer_fairseq.errors import InputError
 
 
@@ -156,6 +156,5 @@ def test_repairs_step_aside_where_they_are_not_needed():
     before = search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal
     compat.let_diverse_search_find_its_rows()
     compat.let_unknown_words_be_replaced()
-    compat.keep_versions_in_moving_averages()
-    compat.average_shared_weights_once()
+    compat_averages.apply_repairs()
     assert (search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal) == before
