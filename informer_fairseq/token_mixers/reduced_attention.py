@@ -31,7 +31,7 @@ class ReducedSelfAttention(nn.Module):
         head_composition: maps what ``out_proj`` gives to (..., C); None where that is the output.
 
     Raises:
-        ValueError: ``embed_dim`` is not divisible by ``num_heads``.
+        ValueError: ``embed_dim`` is not divisible by ``num_heads``, or ``dropout`` is no probability.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class ReducedSelfAttention(nn.Module):
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads != 0:
             raise ValueError(f"width {embed_dim} is not divisible by {num_heads} attention heads")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"attention dropout {dropout} is not between 0 and 1")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads

@@ -48,6 +48,12 @@ def test_dropout_falls_on_the_attention_weights_in_training_only(length):
     assert not torch.allclose(attention.eval().attend(x, keys, values, 1), constant)
 
 
+@pytest.mark.parametrize("dropout", [-0.1, 1.5, float("inf"), float("nan")])
+def test_dropout_that_is_no_probability_is_refused(dropout):
+    with pytest.raises(ValueError, match=f"attention dropout {dropout} is not between 0 and 1"):
+        ReducedSelfAttention(embed_dim=8, num_heads=2, dropout=dropout)
+
+
 def test_parameters_are_named_and_started_like_fairseqs():
     from fairseq.modules import MultiheadAttention
 
