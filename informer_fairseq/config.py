@@ -120,6 +120,11 @@ def check_encoder_flags(args: Namespace) -> None:
     Raises:
         InputError: a value does not fit; the message names it, the limit and the way out.
     """
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        probability = getattr(args, name, None) or 0.0
+        if not 0 <= probability <= 1:
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} {probability} is not between 0 and 1: give a probability, such as 0.1")
     token_mixer, channel_mixer = args.encoder_token_mixer, args.encoder_channel_mixer
     check_choice("--encoder-token-mixer", token_mixer, TOKEN_MIXERS)
     check_choice("--encoder-channel-mixer", channel_mixer, CHANNEL_MIXERS)

@@ -1,7 +1,7 @@
 import pytest
 
 from informer_fairseq.errors import InputError
-from tests.support.models import EFFICIENT_ARCHS, SMALL, flags
+from tests.support.models import EFFICIENT_ARCHS, SMALL, build_small, flags
 
 ENCODER = {name: value for name, value in SMALL.items() if name.startswith("encoder_")}
 
@@ -101,3 +101,11 @@ def test_information_organization_behind_full_attention_keeps_n():
 
 def test_low_rank_needs_no_divisible_length():
     assert flags("linformer_mt", encoder_reduced_length=7).encoder_reduced_length == 7
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
+@pytest.mark.parametrize("value", [-0.1, 1.5, float("inf"), float("nan")])
+def test_a_dropout_that_is_no_probability_is_refused(name, value):
+    flag = name.replace("_", "-")
+    with pytest.raises(InputError, match=f"--{flag} {value} is not between 0 and 1: give a probability"):
+        build_small("informer_mt", **{name: value})
