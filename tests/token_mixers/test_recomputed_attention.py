@@ -31,6 +31,18 @@ def folded_inputs():
     )
 
 
+def assert_equal_with_gradients(expected, own, leaves):
+    """With the same random numbers, to 1e-12."""
+    results = []
+    for run in (expected, own):
+        torch.manual_seed(5)
+        out = run()
+        gradient = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
+        results.append([out, *torch.autograd.grad(out, leaves, gradient)])
+    for one, other in zip(*results):
+        torch.testing.assert_close(other, one, rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_folded_attention_equals_its_plain_form(dropout, with_bias):
@@ -42,14 +54,9 @@ def test_folded_attention_equals_its_plain_form(dropout, with_bias):
         weights = F.dropout(folded_weights(x, keys, offset, HEADS), dropout)
         return product_with_folded(weights, values, out_weight, bias)
 
-    results = []
-    for run in (plain, lambda: FoldedAttention.apply(x, keys, offset, values, out_weight, bias, dropout)):
-        torch.manual_seed(5)
-        out = run()
-        gradient = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
-        results.append([out, *torch.autograd.grad(out, leaves, gradient)])
-    for one, other in zip(*results):
-        torch.testing.assert_close(other, one, rtol=1e-12, atol=1e-13)
+    assert_equal_with_gradients(
+        plain, lambda: FoldedAttention.apply(x, keys, offset, values, out_weight, bias, dropout), leaves
+    )
 
 
 @pytest.mark.parametrize("dropout", [0.3, 1.0])
@@ -63,14 +70,7 @@ def test_attention_with_dropout_equals_torchs(dropout):
             *leaves, attn_mask=scores.expand(BATCH, HEADS, LENGTH, SLOTS), dropout_p=dropout
         )
 
-    results = []
-    for run in (torchs, lambda: AttentionWithDropout.apply(*leaves, scores, dropout)):
-        torch.manual_seed(5)
-        out = run()
-        gradient = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
-        results.append([out, *torch.autograd.grad(out, leaves, gradient)])
-    for one, other in zip(*results):
-        torch.testing.assert_close(other, one, rtol=1e-12, atol=1e-13)
+    assert_equal_with_gradients(torchs, lambda: AttentionWithDropout.apply(*leaves, scores, dropout), leaves)
 
 
 @pytest.mark.parametrize("length", [1, 40])  # 1: queries first; 40: slots first
