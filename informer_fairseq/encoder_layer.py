@@ -100,8 +100,10 @@ class EfficientEncoderLayer(TransformerEncoderLayerBase):
         return self.swap(x)  # -> T x B x C
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Residual connection, with dropout on x."""
+        """Residual connection, with dropout on x; with the random numbers of stock where the mixers are stock's."""
         if torch.jit.is_scripting():
+            return residual + self.dropout_module(x)
+        if not self.batch_first:
             return residual + self.dropout_module(x)
         return add_dropped(residual, x, self.dropout_module)
 

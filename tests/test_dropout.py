@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 
-from informer_fairseq.dropout import add_dropped
+from informer_fairseq.dropout import LEVELS, add_dropped, draw_mask
 
 
 def kept_by(run):
@@ -16,21 +16,52 @@ def kept_by(run):
 @pytest.mark.parametrize(
     "dtype,accuracy", [(torch.float64, 1e-15), (torch.float32, 3e-7), (torch.bfloat16, 0.02), (torch.float16, 2e-3)]
 )
-@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
-def test_numbers_and_gradients_are_those_of_torchs_dropout(dtype, accuracy, p):
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.75])
+def test_numbers_and_gradients_are_those_of_the_mask(dtype, accuracy, p):
+    """Against the sum written out, with the mask that the same seed draws."""
     residual, x, gradient = (torch.randn(7, 33).to(dtype) for _ in range(3))
+    kept = round((1 - p) * LEVELS)
+    torch.manual_seed(5)
+    mask = draw_mask(x.shape, kept)
+    torch.manual_seed(5)
+    given = [residual.clone().requires_grad_(), x.clone().requires_grad_()]
+    out = add_dropped(*given, FairseqDropout(p).train())
+    expected = residual.double() + x.double() * mask * LEVELS / kept
+    torch.testing.assert_close(out.double(), expected, rtol=accuracy, atol=accuracy)
+    by_residual, by_x = torch.autograd.grad(out, given, gradient)
+    assert torch.equal(by_residual, gradient)
+    torch.testing.assert_close(by_x.double(), gradient.double() * mask * LEVELS / kept, rtol=accuracy, atol=accuracy)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+def test_the_mask_is_even_and_independent(p):
+    """The share kept, in each of the four parts of a word, and of neighbours together, within 5 standard errors."""
+    count = 1_000_002  # not divisible by 4
+    keep = round((1 - p) * LEVELS) / LEVELS
+    mask = draw_mask(torch.Size([count // 3, 3]), round((1 - p) * LEVELS)).view(-1).double()
+    for part in (mask, *(mask[start::4] for start in range(4))):
+        assert abs(part.mean() - keep) < 5 * (keep * (1 - keep) / part.numel()) ** 0.5
+    for distance in (1, 2, 3, 4, 64):
+        both = (mask[:-distance] * mask[distance:]).mean()
+        assert abs(both - keep**2) < 5 * (keep**2 * (1 - keep**2) / count) ** 0.5
+
+
+def test_the_expectation_is_the_input():
+    torch.manual_seed(2)
+    drop = FairseqDropout(0.3).train()
+    out = add_dropped(torch.zeros(1_000_000), torch.ones(1_000_000), drop)
+    assert abs(out.double().mean() - 1) < 5 * (0.3 / 0.7 / 1e6) ** 0.5
+    assert sorted(set(out.tolist())) == [0.0, pytest.approx(1 / 0.7, abs=2e-5)]
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 1e-6, 1 - 1e-6])
+def test_where_nothing_is_left_to_draw_it_is_torchs(p):
+    residual, x = torch.randn(2, 999)
     results = []
-    for add in (
-        lambda residual, x: residual + F.dropout(x, p),
-        lambda residual, x: add_dropped(residual, x, FairseqDropout(p).train()),
-    ):
+    for add in (lambda drop: add_dropped(residual, x, drop), lambda drop: residual + F.dropout(x, p)):
         torch.manual_seed(5)
-        given = [residual.clone().requires_grad_(), x.clone().requires_grad_()]
-        out = add(*given)
-        results.append((out, *torch.autograd.grad(out, given, gradient)))
-    torch.testing.assert_close(results[1][0], results[0][0], rtol=accuracy, atol=accuracy)
-    for own, torchs in zip(results[1][1:], results[0][1:]):
-        assert torch.equal(own, torchs)
+        results.append(add(FairseqDropout(p).train()))
+    assert torch.equal(*results)
 
 
 def test_a_byte_an_element_is_kept():

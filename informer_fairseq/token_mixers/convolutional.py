@@ -10,6 +10,7 @@ from torch import Tensor
 
 from informer_fairseq.padding import check_length
 from informer_fairseq.token_mixers.reduced_attention import ReducedSelfAttention
+from informer_fairseq.token_mixers.windows import convolve_windows
 
 
 class ConvolutionalProjection(nn.Module):
@@ -65,7 +66,7 @@ class ConvolutionalProjection(nn.Module):
             N x S x C: the slots that cover the T positions and, unless these are all there are, one more for the
             ``empty_slots(T)`` slots behind them, which all equal Leaky-ReLU of the bias.
         """
-        windows = self.convolve_windows(x)  # N x W x C, without bias
+        windows = convolve_windows(x, self.weight)  # N x W x C, without bias
         used = -(-windows.size(1) // self.pool_size)
         last = 1 if used < self.num_slots else 0
         # A window without tokens is zero here, and so is the missing partner of the last window in its slot.
@@ -77,21 +78,6 @@ class ConvolutionalProjection(nn.Module):
     def empty_slots(self, length: int) -> int:
         """How many of the r / pool slots cover none of ``length`` positions."""
         return self.num_slots - -(-length // (self.kernel_size * self.pool_size))
-
-    def convolve_windows(self, x: Tensor) -> Tensor:
-        """N x T x C -> N x W x C, W = ceil(T / k) windows, the last one with its own tokens only."""
-        count, length = x.size(0), x.size(1)
-        kernel = self.weight.view(-1, self.embed_dim)  # k x C x C -> k C x C
-        whole = length // self.kernel_size
-        rest = length - whole * self.kernel_size
-        parts = []
-        if whole > 0:
-            patches = x[:, : whole * self.kernel_size].reshape(count * whole, -1)  # N x W k x C -> N W x k C
-            parts.append(torch.mm(patches, kernel).view(count, whole, self.embed_dim))
-        if rest > 0:
-            patches = x[:, whole * self.kernel_size :].reshape(count, -1)  # N x m x C -> N x m C
-            parts.append(torch.mm(patches, kernel[: rest * self.embed_dim]).unsqueeze(1))
-        return torch.cat(parts, dim=1)
 
 
 class ConvolutionalSelfAttention(ReducedSelfAttention):
