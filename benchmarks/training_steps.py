@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
@@ -48,6 +49,7 @@ def build_trainer(setting: Setting, arch: str, criterion: str, options: Sequence
     from fairseq.trainer import Trainer
 
     logging.disable(logging.INFO)
+    warnings.simplefilter("ignore")  # of hydra and torch, about fairseq
     words = ["--arch", arch, "--criterion", criterion, "--label-smoothing", "0.1", "--dropout", "0.1"]
     words += ["--task", "translation", "-s", "en", "-t", "de", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"]
     words += ["--lr", "1e-4", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000", "--max-tokens", "4096"]

@@ -2,18 +2,7 @@
 
 import json
 
-import pytest
-import torch
-
 from benchmarks import run
-
-
-@pytest.fixture(autouse=True)
-def threads():
-    """The harness sets torch's threads for its process."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def test_small_shapes_on_cpu(tmp_path, capsys):
