@@ -34,9 +34,10 @@ def normalise_spaces(line: str) -> str:
     return SPACES.sub(" ", line).strip(" ")
 
 
-def normalise(line: str, unicode_form: str = "NFC") -> str:
-    """Normalises the spaces of a line, and its characters to Unicode's NFC; ``unicode_form="none"`` leaves them."""
+def normalise(line: str, unicode_form: str = "NFC", lowercase: bool = False) -> str:
+    """Normalises the spaces of a line, its characters to Unicode's NFC (``"none"`` leaves them), its case if asked."""
     line = normalise_spaces(line)
+    line = line.lower() if lowercase else line
     return line if unicode_form == "none" else unicodedata.normalize("NFC", line)
 
 
@@ -67,6 +68,7 @@ def clean_pairs(
     limits: Limits = (0, 0),
     keep_all: bool = False,
     unicode_form: str = "NFC",
+    lowercase: bool = False,
 ) -> CleanPairs:
     """Normalises the pairs of a corpus and drops those with an empty or an over-long side.
 
@@ -76,6 +78,7 @@ def clean_pairs(
         limits: the most whitespace words of a source and of a target line; 0 is no limit.
         keep_all: only count what would be dropped.
         unicode_form: NFC or ``"none"``.
+        lowercase: lower-case both sides.
 
     Raises:
         ValueError: the sides differ in their number of lines.
@@ -84,7 +87,7 @@ def clean_pairs(
         raise ValueError(f"{len(source)} source lines but {len(target)} target lines")
     result = CleanPairs(read=len(source))
     for pair in progress(list(zip(source, target)), "clean"):
-        cleaned = [normalise(line, unicode_form) for line in pair]
+        cleaned = [normalise(line, unicode_form, lowercase) for line in pair]
         result.changed += sum(before != after for before, after in zip(pair, cleaned))
         empty = not all(cleaned)
         too_long = not empty and any(limit and len(line.split(" ")) > limit for line, limit in zip(cleaned, limits))
@@ -132,13 +135,14 @@ def clean_corpus(
     keep_all: bool,
     unicode_form: str = "NFC",
     unit: str = "words",
+    lowercase: bool = False,
 ) -> CleanPairs:
     """Cleans the corpus at one prefix into another and prints the counts.
 
     Raises:
         InputError: a side is missing or does not fit the other, or no pair is left.
     """
-    result = clean_pairs(*read_pairs(source_prefix, languages), limits, keep_all, unicode_form)
+    result = clean_pairs(*read_pairs(source_prefix, languages), limits, keep_all, unicode_form, lowercase)
     dropped = "all kept" if keep_all else f"{len(result.source)} kept"
     print(
         f"{Path(target_prefix).name}: {result.read} pairs read, {dropped}, {result.empty} with an empty side, "
@@ -174,9 +178,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         help="for dev and test sets: normalise only, keep every pair, and report those that are empty or too long",
     )
     parser.add_argument("--unicode", choices=("NFC", "none"), default="NFC", help="Unicode normalisation form (NFC)")
+    parser.add_argument("--lowercase", action="store_true", help="lower-case both sides")
     args = parser.parse_args(argv)
     limits = parse_limits(args.max_words, "--max-words")
-    clean_corpus(args.input, args.output, args.languages, limits, args.keep_all, args.unicode)
+    options = {"unicode_form": args.unicode, "lowercase": args.lowercase}
+    clean_corpus(args.input, args.output, args.languages, limits, args.keep_all, **options)
 
 
 if __name__ == "__main__":

@@ -64,9 +64,13 @@ class Preparation:
         def build(folder: Path) -> None:
             for name, prefix in self.splits.items():
                 keep_all = name != "train"
-                clean_corpus(prefix, str(folder / name), self.languages, self.limits, keep_all, args.unicode)
+                options = {"unicode_form": args.unicode, "lowercase": args.lowercase}
+                clean_corpus(prefix, str(folder / name), self.languages, self.limits, keep_all, **options)
 
-        run_step(self.output / "clean", inputs, {"max_words": self.limits, "unicode": args.unicode}, build, force)
+        settings: Dict[str, Any] = {"max_words": self.limits, "unicode": args.unicode}
+        if args.lowercase:
+            settings.update(lowercase=True)
+        run_step(self.output / "clean", inputs, settings, build, force)
 
     def tokenize(self, force: bool) -> None:
         """Tokenises every split as Moses does."""
@@ -183,6 +187,7 @@ def build_parser() -> argparse.ArgumentParser:
     cleaning = parser.add_argument_group("clean and tokenise")
     cleaning.add_argument("--max-words", type=int, nargs="+", default=[200], metavar="N", help="see clean.py (200)")
     cleaning.add_argument("--unicode", choices=("NFC", "none"), default="NFC", help="Unicode normalisation form (NFC)")
+    cleaning.add_argument("--lowercase", action="store_true", help="lower-case both sides")
     cleaning.add_argument("--tokenize", action="store_true", help="tokenise; else the corpus is tokenised already")
     cleaning.add_argument("--no-escape", dest="escape", action="store_false", help="tokenise without escapes")
     segmenting = parser.add_argument_group("segment")

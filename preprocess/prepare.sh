@@ -5,6 +5,7 @@
 #
 #   SEGMENTATION=bpe      word, bpe or sentencepiece
 #   TOKENIZED=1           1: the corpus is tokenised already; 0: tokenise it as Moses does
+#   LOWERCASE=0           1: lower-case both languages
 #   JOINT=0               1: one set of pieces, and one dictionary, for both languages
 #   MERGES=8000           bpe: merges
 #   VOCABULARY_SIZE=8000  sentencepiece: pieces
@@ -49,6 +50,7 @@ options+=(--bpe-dropout "${BPE_DROPOUT:-0}" --bpe-dropout-copies "${BPE_DROPOUT_
 options+=(--max-words "${max_words[@]}" --max-pieces "${max_pieces[@]}")
 options+=(--max-unknown-rate "${MAX_UNKNOWN_RATE:-0.1}")
 if [[ "${TOKENIZED:-1}" == 0 ]]; then options+=(--tokenize); fi
+if [[ "${LOWERCASE:-0}" == 1 ]]; then options+=(--lowercase); fi
 if [[ "${JOINT:-0}" == 1 ]]; then options+=(--joint --joined-dictionary); fi
 if [[ -n "${WORKERS:-}" ]]; then options+=(--workers "$WORKERS"); fi
 if [[ -n "${STAGE:-}" ]]; then options+=(--stage "$STAGE"); fi

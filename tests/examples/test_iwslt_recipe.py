@@ -1,6 +1,5 @@
 """The IWSLT'15 recipe: refusals before anything runs, and what its scores are."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import sys
 import pytest
 
 from preprocess.files import InputError
+from tests.support.corpora import load_script
 
 
 @pytest.fixture
@@ -91,11 +91,7 @@ def test_stand_in_brings_text_into_the_form_of_the_corpus(recipe, write, tmp_pat
 @pytest.fixture
 def score(root):
     """The recipe's scoring, which is no package."""
-    path = root / "examples/iwslt15_en_vi/score.py"
-    spec = importlib.util.spec_from_file_location("iwslt_score", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(root, "iwslt15_en_vi/score.py")
 
 
 def test_scores_are_labelled_and_signed(score, write):

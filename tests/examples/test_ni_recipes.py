@@ -1,17 +1,13 @@
 """The recipes of the NI paper: refusals, flag sets, the download, and one run from text to scores."""
 
-import importlib.util
-import os
-import random
 import re
-import subprocess
-import sys
 import tarfile
 
 import pytest
 from fairseq import options
 
 import informer_fairseq  # noqa: F401  (registers the architectures)
+from tests.support.corpora import load_script, run_recipe, write_corpus
 
 PAIRS = {
     "row1": ("top", "linear"),
@@ -32,28 +28,7 @@ PAIRS = {
 @pytest.fixture
 def recipe(root, tmp_path):
     """Runs a recipe from another folder."""
-
-    def run(folder, *arguments, **settings):
-        environment = {name: value for name, value in os.environ.items() if name not in ("CORPUS", "SYSTEM", "RANK")}
-        environment.update({"PYTHON": sys.executable, "WORK": str(tmp_path / "work"), "CPU": "1", **settings})
-        command = ["bash", str(root / "examples" / folder / "run.sh"), *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    return run
-
-
-def write_corpus(write, sets, languages, size=12):
-    """Random text of 30 words a language, the target a word-by-word translation."""
-    generator = random.Random(3)
-    for name in sets:
-        lines = [[generator.randrange(30) for _ in range(generator.randint(2, 9))] for _ in range(size)]
-        for language in languages:
-            text = "".join(
-                " ".join(f"{language}{'abcdefghij'[word % 10]}{'xyz'[word // 10]}" for word in line) + ".\n"
-                for line in lines
-            )
-            path = write(f"corpus/{name}.{language}", text)
-    return path.parent
+    return lambda folder, *arguments, **settings: run_recipe(root, folder, tmp_path, *arguments, **settings)
 
 
 @pytest.mark.parametrize("system", PAIRS)
@@ -75,9 +50,7 @@ def test_there_is_no_other_flag_set(root):
 
 def test_the_parameter_table(root, capsys):
     """Hand counts at base size; 61,408,384 less row 1 is the paper's 0.9M."""
-    spec = importlib.util.spec_from_file_location("parameters", root / "examples/neuron_interaction/parameters.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script(root, "neuron_interaction/parameters.py")
     module.main(["--systems", "row1", "row2", "heads_rank32", "heads_rank32_kept"])
     rows = capsys.readouterr().out.splitlines()[2:]
     side = 4 * (512 * 512 + 512) + 2 * 512 * 2048 + 2048 + 512 + 2 * 1024  # an encoder layer

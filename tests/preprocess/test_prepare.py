@@ -144,3 +144,11 @@ def test_shell_recipe(corpus, root, tmp_path):
     assert nowhere.stderr == (
         "prepare.py: error: no such file: nowhere.en (nor nowhere.en.gz); check the prefix and the language\n"
     )
+
+
+def test_lowercase_is_a_setting_of_the_cleaning(corpus, write, tmp_path, capsys):
+    write("corpus/train.vi", VIETNAMESE.replace("con đường", "CON ĐƯỜNG") * 4)
+    main([*corpus, "--segmentation", "word", "--stage", "clean"])
+    main([*corpus, "--segmentation", "word", "--stage", "clean", "--lowercase"])
+    assert steps(capsys) == ["clean: not done yet", "clean: changed setting: lowercase"]
+    assert (tmp_path / "out/clean/train.vi").read_text(encoding="utf-8") == VIETNAMESE * 4

@@ -1,0 +1,123 @@
+"""The table of finished runs: mean and range over seeds, and the difference to a baseline with its 95% interval.
+
+    cd work/multi30k_en_de
+    python ../../examples/multi30k_en_de/table.py *-seed* --reference prepared/clean/test.de
+
+A run is a folder that run.sh has scored. The interval is of the paired bootstrap: test sentences are drawn with
+replacement, each draw scores system and baseline seed by seed, and the differences are averaged over the seeds that
+both have. It holds the test set's scatter, not that of seeds, which the ranges show.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy
+from sacrebleu.metrics import BLEU
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from preprocess.files import InputError, assert_parallel, read_lines, run_tool, write_lines
+
+SCORES = ("BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens")
+HYPOTHESES = "test_2016_flickr.de"
+Runs = Dict[str, Dict[int, Tuple[Dict[str, Any], List[str]]]]
+
+
+def read_runs(folders: Sequence[str]) -> Runs:
+    """Summaries and translations by system and seed.
+
+    Raises:
+        InputError: a folder has no summary, or two runs are of one system and seed.
+    """
+    runs: Runs = {}
+    for folder in map(Path, folders):
+        if not (folder / "summary.json").is_file():
+            raise InputError(f"{folder} has no summary.json: run the score stage there first, or leave it out")
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        seeds = runs.setdefault(summary["system"], {})
+        if summary["seed"] in seeds:
+            raise InputError(
+                f"{folder}: a second run of {summary['system']} with seed {summary['seed']}; leave one out"
+            )
+        seeds[summary["seed"]] = (summary, read_lines(folder / HYPOTHESES, blank_ok=True))
+    return runs
+
+
+def differences(
+    systems: Sequence[Sequence[str]], baselines: Sequence[Sequence[str]], references: Sequence[str], samples: int = 1000
+) -> "numpy.ndarray":
+    """BLEU of the systems less that of their baselines, the mean over pairs, for each draw of test sentences.
+
+    Args:
+        systems: translations by seed.
+        baselines: those of the baseline, of the same seeds.
+        references: as many lines as each has.
+        samples: draws; the random numbers are those of sacrebleu's own paired bootstrap (seed 12345).
+    """
+    measure = BLEU(references=[references])
+    draws = numpy.random.default_rng(12345).choice(len(references), size=(samples, len(references)), replace=True)
+    total = numpy.zeros(samples)
+    for sign, group in ((1, systems), (-1, baselines)):
+        for hypotheses in group:
+            # What sacrebleu's own test draws from: counts of each sentence. It has no public name.
+            counts = numpy.array(measure._extract_corpus_statistics(hypotheses, None), dtype="float64")
+            drawn = (counts[draw].sum(0) for draw in draws)
+            total += sign * numpy.array([measure._compute_score_from_stats(one.tolist()).score for one in drawn])
+    return total / len(systems)
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """The mean, and the range where there are several."""
+    mean = f"{sum(values) / len(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+def build_rows(runs: Runs, baseline: str, references: Sequence[str]) -> List[List[str]]:
+    """One row a system, the header first."""
+    rows = [["system", "seeds", "parameters", "valid perplexity", *SCORES, f"BLEU less {baseline}'s, 95%"]]
+    for system, seeds in runs.items():
+        summaries = [summary for summary, _ in seeds.values()]
+        row = [f"`{system}`", " ".join(map(str, sorted(seeds))), f"{summaries[0]['parameters']:,}"]
+        row.append(spread([summary["best_valid_perplexity"] for summary in summaries]))
+        for name in SCORES:
+            found = [summary["scores"][name]["score"] for summary in summaries if name in summary["scores"]]
+            row.append(spread(found) if found else "")
+        common = sorted(set(seeds) & set(runs[baseline]))
+        if system == baseline or not common:
+            row.append("")
+        else:
+            pairs = [[runs[name][seed][1] for seed in common] for name in (system, baseline)]
+            drawn = differences(*pairs, references)
+            low, high = numpy.percentile(drawn, [2.5, 97.5])
+            row.append(f"{drawn.mean():+.2f} ({low:+.2f} to {high:+.2f})")
+        rows.append(row)
+    return rows
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Reads the command line, prints the table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="FOLDER")
+    parser.add_argument("--reference", required=True, metavar="FILE", help="the test set's ordinary text")
+    parser.add_argument("--baseline", default="transformer", metavar="SYSTEM", help="(transformer)")
+    parser.add_argument("--output", metavar="FILE", help="also write the table here")
+    args = parser.parse_args(argv)
+    runs, references = read_runs(args.runs), read_lines(args.reference)
+    if args.baseline not in runs:
+        raise InputError(f"no run of {args.baseline} among {', '.join(runs)}: add one, or choose another --baseline")
+    for system, seeds in runs.items():
+        for seed, (_, hypotheses) in seeds.items():
+            assert_parallel(f"{system} seed {seed}", len(hypotheses), args.reference, len(references))
+    rows = build_rows(runs, args.baseline, references)
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    print("\n".join(lines))
+    if args.output:
+        write_lines(args.output, lines)
+
+
+if __name__ == "__main__":
+    run_tool(main)

@@ -1,0 +1,136 @@
+"""The Multi30k recipe: refusals, what its systems are, one run from text to a table, the figures of the table."""
+
+import gzip
+import json
+
+import pytest
+from fairseq import options
+
+import informer_fairseq  # noqa: F401  (registers the architectures)
+from preprocess.files import InputError
+from tests.support.corpora import load_script, run_recipe, write_corpus
+
+SETS = ("train", "val", "test_2016_flickr")
+
+
+@pytest.fixture
+def recipe(root, tmp_path):
+    """Runs the recipe from another folder."""
+    return lambda *arguments, **settings: run_recipe(root, "multi30k_en_de", tmp_path, *arguments, **settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "message"),
+    [
+        ((), {}, "give a system and a seed, such as: run.sh informer_mt 1; the systems are conv_linformer_mt "),
+        (("informer_mt",), {}, "give a system and a seed"),
+        (("informer_mt", "one"), {}, "the seed is 'one'; it is a whole number, such as 1"),
+        (("informer_mt", "1", "nope"), {}, "no stage 'nope'; the stages are download prepare train average"),
+        (("informer_mt", "1"), {"SCHEDULE": "medium"}, "SCHEDULE is 'medium'; it is short or long"),
+        (("informer_mt", "1"), {"LOWERCASE": "yes"}, "LOWERCASE is 'yes'; it is 0 or 1"),
+        (("informer_mt", "1"), {"CPU": "yes"}, "CPU is 'yes'; it is 1, 0 or auto"),
+        (("informer_mt", "1"), {"CORPUS": "nowhere"}, "no such file: nowhere/train.en; a corpus has train, val, test_"),
+        (("informer_mt", "1", "train"), {}, "run the stage before, or all of them"),
+    ],
+)
+def test_refusals_are_one_line(recipe, tmp_path, arguments, settings, message):
+    done = recipe(*arguments, **settings)
+    assert done.returncode == 2
+    assert done.stderr.startswith("run.sh: error: ") and done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not (tmp_path / "work").exists()
+
+
+def test_systems_are_of_one_size(root):
+    """Each is a set of flags that fairseq-train takes, 128 wide; one factor at a time differs from its arch."""
+    systems = {}
+    for path in sorted((root / "examples/multi30k_en_de/systems").iterdir()):
+        words = ["data", *path.read_text(encoding="utf-8").split()]
+        systems[path.stem] = options.parse_args_and_arch(options.get_training_parser(), words)
+    for name, args in systems.items():
+        assert (args.encoder_embed_dim, args.decoder_ffn_embed_dim, args.decoder_attention_heads) == (128, 256, 4), name
+        depth = {"6_2": (6, 2), "12_1": (12, 1)}.get(name.split("_", 1)[1] if "_" in name else "", (4, 4))
+        assert (args.encoder_layers, args.decoder_layers) == depth, name
+    for name, (field, value) in {
+        "informer_mt_n64": ("encoder_fixed_length", 64),
+        "informer_mt_r4": ("encoder_reduced_length", 4),
+        "informer_mt_pool1": ("encoder_pool_size", 1),
+        "informer_mt_sharing_none": ("encoder_projection_sharing", "none"),
+        "full_informer": ("encoder_token_mixer", "full"),
+    }.items():
+        changed = {key for key, kept in vars(systems["informer_mt"]).items() if vars(systems[name]).get(key) != kept}
+        assert getattr(systems[name], field) == value and field in changed
+        assert changed - {"encoder_reduced_length", "encoder_pool_size", "encoder_projection_sharing"} <= {field}
+
+
+def test_the_download_counts_lines(recipe, tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    for name, lines in zip(SETS, (29000, 1014, 999)):
+        for language in ("en", "de"):
+            with gzip.open(site / f"{name}.{language}.gz", "wt") as handle:
+                handle.write("a\n" * lines)
+    done = recipe("informer_mt", "1", "download", MULTI30K_SITE=f"file://{site}")
+    assert done.returncode == 2
+    assert "test_2016_flickr.en.gz has 999 lines, not 1000: remove it and try again" in done.stderr
+
+
+def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
+    """A baseline, and a system that starts from it; both in one table."""
+    folder = write_corpus(write, SETS, ("en", "de"))
+    settings = {"CORPUS": str(folder), "UPDATES": "2", "MERGES": "20", "BEAM": "1", "WARMUP": "1"}
+    done = recipe("transformer", "1", **settings)
+    assert done.returncode == 0, done.stderr
+    work = tmp_path / "work"
+    summary = json.loads((work / "transformer-seed1/summary.json").read_text())
+    assert (summary["system"], summary["seed"]) == ("transformer", 1)
+    assert "SCHEDULE=short UPDATES=2 MAX_TOKENS=2048 LR=2e-3 WARMUP=1 DROPOUT=0.1" in summary["settings"]
+    assert [epoch["updates"] for epoch in summary["epochs"]] == [1, 2]
+    assert summary["best_valid_perplexity"] == min(epoch["valid_perplexity"] for epoch in summary["epochs"])
+    assert set(summary["scores"]) == {"BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens"}
+    assert "|case:lc|" in summary["scores"]["BLEU, lower-cased tokens"]["signature"]
+    assert summary["environment"][0].startswith("commit ") and "torch " in summary["environment"][0]
+    first = (work / "transformer-seed1/train.log").read_bytes()
+    again = recipe("transformer", "1", **settings)
+    assert again.returncode == 0 and "trained before" in again.stdout
+    assert (work / "transformer-seed1/train.log").read_bytes() == first
+
+    started = ("train", "average", "translate", "score")
+    done = recipe("ni_row7", "1", *started, START="transformer", **settings)
+    assert done.returncode == 0, done.stderr
+    table = load_script(root, "multi30k_en_de/table.py")
+    runs = [str(path) for path in sorted(work.glob("*-seed1"))]
+    capsys.readouterr()
+    table.main([*runs, "--reference", str(work / "prepared/clean/test.de"), "--output", str(tmp_path / "table.md")])
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| `ni_row7 from transformer`", "| `transformer`"]
+    assert (tmp_path / "table.md").read_text().splitlines() == rows
+
+
+def test_differences_are_those_of_the_whole_scores(root):
+    """The mean over draws lies at the difference of the corpus scores; equal systems differ by nothing."""
+    table = load_script(root, "multi30k_en_de/table.py")
+    references = [f"a{n} b{n} c{n} d{n} e{n} f{n}" for n in range(60)]
+    worse = [line if n % 3 else line.replace(f"c{n}", "x") for n, line in enumerate(references)]
+    assert (table.differences([worse], [worse], references) == 0).all()
+    drawn = table.differences([references, worse], [worse, worse], references)
+    measure = table.BLEU(references=[references])
+    exact = (100 - measure.corpus_score(worse, None).score) / 2
+    assert abs(drawn.mean() - exact) < 0.2 and drawn.std() > 0.1
+    assert (drawn > 0).all()
+
+
+def test_the_table_refuses_what_it_cannot_compare(root, tmp_path):
+    table = load_script(root, "multi30k_en_de/table.py")
+    for number, seed in enumerate((1, 1)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "summary.json").write_text(json.dumps({"system": "informer_mt", "seed": seed}))
+        (folder / "test_2016_flickr.de").write_text("a\n")
+    with pytest.raises(InputError, match="a second run of informer_mt with seed 1; leave one out"):
+        table.read_runs([str(tmp_path / "0"), str(tmp_path / "1")])
+    with pytest.raises(InputError, match="has no summary.json: run the score stage there first"):
+        table.read_runs([str(tmp_path)])
+    (tmp_path / "ref").write_text("a\n")
+    with pytest.raises(InputError, match="no run of transformer among informer_mt"):
+        table.main([str(tmp_path / "0"), "--reference", str(tmp_path / "ref")])
