@@ -133,6 +133,36 @@ class EfficientEncoder(TransformerEncoderBase):
             "src_lengths": [padding_mask.logical_not().sum(dim=1, dtype=torch.int32).unsqueeze(1)],
         }
 
+    @torch.jit.export
+    def reorder_encoder_out(self, encoder_out: Dict[str, List[Tensor]], new_order: Tensor) -> Dict[str, List[Tensor]]:
+        """Takes rows of an encoder output, as beam search does at every step.
+
+        Most steps only exchange hypotheses of one sentence, and all of them have the same encoder output: which
+        sentence a row holds is remembered under ``rows``, and an order that moves no sentence copies nothing.
+
+        Args:
+            encoder_out: what ``forward`` or this method gave, for N rows.
+            new_order: M indices of rows.
+
+        Returns:
+            The same for M rows.
+        """
+        if "rows" in encoder_out:
+            rows = encoder_out["rows"][0]
+        else:
+            rows = torch.arange(encoder_out["encoder_out"][0].size(1), device=new_order.device)
+        moved = rows.index_select(0, new_order)
+        if moved.size(0) == rows.size(0) and bool(torch.eq(moved, rows).all()):
+            return encoder_out
+        reordered: Dict[str, List[Tensor]] = {}
+        for name, tensors in encoder_out.items():
+            if name != "fc_results":  # dropped by fairseq's as well; a list of None
+                # T x B x C; all others have the batch first.
+                dim = 1 if name == "encoder_out" or name == "encoder_states" else 0
+                reordered[name] = [tensor.index_select(dim, new_order) for tensor in tensors]
+        reordered["rows"] = [moved]
+        return reordered
+
     def max_positions(self) -> int:
         """The largest source length: fairseq's limit, or n where that is smaller."""
         limit = super().max_positions()

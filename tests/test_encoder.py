@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from fairseq.models.transformer import TransformerEncoderBase
 
 from informer_fairseq.encoder_layer import EfficientEncoderLayer
 from tests.support.models import EFFICIENT_ARCHS, SHARING_MODES, batch, build_small
@@ -198,3 +199,26 @@ def test_an_attention_mask_is_refused_over_compressed_keys():
     layer = build_small("linformer_mt").encoder.layers[0]
     with pytest.raises(ValueError, match="attn_mask has no meaning"):
         layer(torch.zeros(4, 1, 16), None, attn_mask=torch.zeros(4, 4))
+
+
+ORDERS = [[0, 0, 1, 1, 2, 2], [1, 0, 3, 3, 5, 4], [2, 3, 0, 1], [0, 0, 3, 2], [3], [0]]
+
+
+@pytest.mark.parametrize("scripted", [False, True])
+def test_reordering_equals_stock_and_copies_only_what_moves(scripted):
+    """Beams of two: rows repeated, hypotheses exchanged within and between sentences, sentences finished."""
+    model = build_small("informer_mt").eval()
+    source = batch([7, 3, 5], model.encoder.padding_idx)
+    own = model.encoder(source, return_all_hiddens=not scripted)
+    stock = {name: list(tensors) for name, tensors in own.items()}
+    encoder = torch.jit.script(model.encoder) if scripted else model.encoder
+    moved = []
+    for order in map(torch.tensor, ORDERS):
+        before = own["encoder_out"][0].data_ptr()
+        own = encoder.reorder_encoder_out(own, order)
+        stock = TransformerEncoderBase.reorder_encoder_out(model.encoder, stock, order)
+        moved.append(own["encoder_out"][0].data_ptr() != before)
+        for name, tensors in stock.items():
+            assert len(own[name]) == len(tensors), name
+            assert all(torch.equal(one, other) for one, other in zip(own[name], tensors)), name
+    assert moved == [True, False, True, False, True, False]
