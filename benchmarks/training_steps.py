@@ -55,6 +55,7 @@ def build_trainer(setting: Setting, arch: str, criterion: str, options: Sequence
     words = ["--arch", arch, "--criterion", criterion, "--label-smoothing", "0.1", "--dropout", "0.1"]
     words += ["--task", "translation", "-s", "en", "-t", "de", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"]
     words += ["--lr", "1e-4", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000", "--max-tokens", "4096"]
+    words += ["--distributed-world-size", "1"]  # fairseq counts the machine's GPUs and expects a process for each
     if setting.tiny:
         words += ["--share-decoder-input-output-embed"]
         if arch == STOCK:

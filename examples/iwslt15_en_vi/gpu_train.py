@@ -141,6 +141,8 @@ def training_flags(args: argparse.Namespace, corpus: Corpus, precision: str) -> 
         words.append("--share-all-embeddings")
     # fairseq saves at the end, and every --save-interval epochs before: the last and, where it is the best, that too.
     words += ["--no-epoch-checkpoints", "--log-format", "json", "--log-interval", "50"]
+    # By default fairseq counts the machine's GPUs, and expects that its command line has started a process for each.
+    words += ["--distributed-world-size", "1"]
     words += ["--num-workers", "0" if args.device == "cpu" else "4", *FLAGS[precision], *args.options]
     words += ["--save-dir", str(Path(args.checkpoints or Path(args.output) / "checkpoints"))]
     if args.device == "cpu":
@@ -207,6 +209,7 @@ def translate(args: argparse.Namespace, corpus: Corpus, model: Path, split: str)
     words = [str(corpus.data), "--task", "translation", "-s", corpus.source, "-t", corpus.target, "--path", str(model)]
     words += ["--gen-subset", split, "--nbest", "1", "--beam", str(args.beam), "--batch-size", str(args.batch_size)]
     words += ["--required-batch-size-multiple", "1", "--results-path", str(partial), "--no-progress-bar"]
+    words += ["--distributed-world-size", "1"]  # of several GPUs, fairseq would give each a share of the sentences
     words += ["--cpu", "--num-workers", "0"] if args.device == "cpu" else []
     flags = options.parse_args_and_arch(options.get_generation_parser(), words)
     logger = logging.getLogger("fairseq_cli.generate")
