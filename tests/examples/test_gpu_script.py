@@ -121,7 +121,7 @@ def test_refusals_before_any_work(gpu_train, data_bin, root, tmp_path, capsys, m
 # --------------------------------------------------------------------------------------------------------- a training
 def test_train_from_a_data_bin_alone(script, data_bin, tmp_path):
     """The whole mode, as on a GPU: bf16, limited by time, with translation and scores."""
-    settings = {"SIZE": "tiny", "MINUTES": "0.55", "RESERVE": "15", "PRECISION": "bf16", "DROPOUT": "0", "BEAM": "2"}
+    settings = {"SIZE": "tiny", "MINUTES": "1", "RESERVE": "45", "PRECISION": "bf16", "DROPOUT": "0", "BEAM": "2"}
     settings["EXTRA_ARGS"] = "--log-interval 2 --warmup-updates 20"
     done = script("train", "informer_mt", data_bin[0], "out", **settings)
     out = tmp_path / "out"
@@ -129,7 +129,8 @@ def test_train_from_a_data_bin_alone(script, data_bin, tmp_path):
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert len(summary["checks"]) == 7 and all(check["held"] for check in summary["checks"])
     assert {split: one["hypotheses"] for split, one in summary["sets"].items()} == {"test": 23, "valid": 13}
-    assert summary["seconds"]["all"] <= 33
+    assert summary["seconds"]["all"] <= 60
+    assert "Stopping training due to cumulative_training_time" in (out / "train.log").read_text(encoding="utf-8")
     for split, count in (("test", 23), ("valid", 13)):
         assert (out / f"{split}.vi").read_text(encoding="utf-8").count("\n") == count
         assert summary["sets"][split]["text"] == "tokenised"
@@ -275,7 +276,7 @@ def test_what_is_not_deterministic_fails(conv_linformer):
 
     def fault(original, self, x, mask=None):
         out = original(self, x, mask)
-        return out + 1e-3 * torch.randn(out.shape, generator=noise) if self.training else out
+        return out + torch.randn(out.shape, generator=noise).to(out) * 1e-2 if self.training else out
 
     failed = conv_linformer("forward", fault)
     assert {name.partition(": ")[2] for name in failed} == {
