@@ -24,11 +24,13 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from fairseq import checkpoint_utils, options  # noqa: E402
 from fairseq.data import data_utils  # noqa: E402
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf  # noqa: E402
 from fairseq.models import ARCH_MODEL_REGISTRY  # noqa: E402
+from fairseq.models.transformer import DEFAULT_MAX_SOURCE_POSITIONS  # noqa: E402
 from fairseq_cli import generate, train  # noqa: E402
 from gpu_report import check_training, read_log, report  # noqa: E402
 
@@ -62,6 +64,12 @@ class Corpus(NamedTuple):
     lines: Dict[str, int]  # of the sets to translate: test, where there is one, and valid
 
 
+def sizes_of(prefix: Path) -> np.ndarray:
+    """How many pieces each sentence of a binarized side has, ``</s>`` included."""
+    text = data_utils.load_indexed_dataset(str(prefix), None)
+    return np.array(text.sizes)  # a copy: the array itself lies in the file, which ends with the object
+
+
 def find_corpus(path: str) -> Corpus:
     """Finds what ``path`` holds: a data-bin, or the folder that preprocess/prepare.sh made.
 
@@ -81,7 +89,7 @@ def find_corpus(path: str) -> Corpus:
     for split in ("test", "valid"):
         prefix = data / f"{split}.{source}-{target}.{source}"
         if Path(f"{prefix}.idx").is_file():
-            lines[split] = len(data_utils.load_indexed_dataset(str(prefix), None).sizes)
+            lines[split] = len(sizes_of(prefix))
     if "valid" not in lines:
         raise InputError(f"{data} has no validation set (valid.{source}-{target}.{source}.idx): binarize one as well")
     prepared: Optional[Path] = data.resolve().parent
@@ -106,12 +114,12 @@ def check_lengths(corpus: Corpus, flags: argparse.Namespace) -> None:
         InputError: a source of the validation or the test set is longer.
     """
     mixers = [getattr(flags, f"encoder_{kind}_mixer", None) for kind in ("token", "channel")]
-    limit = flags.max_source_positions
+    limit = getattr(flags, "max_source_positions", None) or DEFAULT_MAX_SOURCE_POSITIONS
     if None not in mixers and is_position_bound(*mixers):
         limit = min(limit, flags.encoder_fixed_length)
     for split in corpus.lines:
         prefix = corpus.data / f"{split}.{corpus.source}-{corpus.target}.{corpus.source}"
-        sizes = data_utils.load_indexed_dataset(str(prefix), None).sizes
+        sizes = sizes_of(prefix)
         over = int((sizes > limit).sum())
         if over:
             raise InputError(

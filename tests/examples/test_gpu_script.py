@@ -157,7 +157,9 @@ def log_of(gpu_report, losses, bits=3.0):
         inner = f'"update": {number}, "loss": "{loss}", "wps": "{100 * number}"'
         lines.append(LINE.format(tag="train_inner", epoch=1, rest=inner))
         lines.append("x | NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 64.0")
-        valid = f'"valid_loss": "4", "valid_nll_loss": "{bits}", "valid_ppl": "8", "valid_num_updates": "{7 * number}"'
+        valid = (
+            f'"valid_loss": "4", "valid_nll_loss": "{bits}", "valid_ppl": "{bits}", "valid_num_updates": "{7 * number}"'
+        )
         lines.append(LINE.format(tag="valid", epoch=number, rest=valid))
         epoch = f'"train_loss": "{loss}", "train_wpb": "10", "train_wps": "50", "train_num_updates": "{7 * number}"'
         lines.append(LINE.format(tag="train", epoch=number, rest=epoch))
@@ -371,6 +373,9 @@ def test_peaks_of_training_steps_are_above_what_others_hold(monkeypatch):
             allocator.take(30)
             self.need = need
 
+        def __del__(self):
+            allocator.take(-30)
+
         def train_step(self, _):
             allocator.take(self.need)
             allocator.take(-self.need)
@@ -380,7 +385,6 @@ def test_peaks_of_training_steps_are_above_what_others_hold(monkeypatch):
 
     def build(setting, arch, criterion, given, cpu):
         assert list(given) == ["--bf16"] and not cpu
-        allocator.held = 7
         return Trainer(needs[criterion])
 
     monkeypatch.setattr(training_steps, "build_trainer", build)
