@@ -217,6 +217,7 @@ def translate(args: argparse.Namespace, corpus: Corpus, model: Path, split: str)
     words = [str(corpus.data), "--task", "translation", "-s", corpus.source, "-t", corpus.target, "--path", str(model)]
     words += ["--gen-subset", split, "--nbest", "1", "--beam", str(args.beam), "--batch-size", str(args.batch_size)]
     words += ["--required-batch-size-multiple", "1", "--results-path", str(partial), "--no-progress-bar"]
+    words += ["--max-len-a", "1", "--max-len-b", "50"]  # what a model of minutes does not end would take their rest
     words += ["--distributed-world-size", "1"]  # of several GPUs, fairseq would give each a share of the sentences
     words += ["--cpu", "--num-workers", "0"] if args.device == "cpu" else []
     flags = options.parse_args_and_arch(options.get_generation_parser(), words)
