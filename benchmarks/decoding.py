@@ -24,14 +24,22 @@ from benchmarks.training_steps import ARCHS, STOCK, TINY, Setting
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def build_model(arch: str, words: Dictionary, tiny: bool) -> nn.Module:
-    """At base or tiny size, with one dictionary for both sides."""
+def dictionary(types: int) -> Dictionary:
+    """With so many types, fairseq's own four included."""
+    words = Dictionary()
+    for number in range(types - len(words)):
+        words.add_symbol(f"w{number}")
+    return words
+
+
+def build_model(arch: str, words: Dictionary, tiny: bool, **flags: Any) -> nn.Module:
+    """At base or tiny size, with one dictionary for both sides; further flags by their names."""
     sizes: Dict[str, Any] = {}
     if tiny and arch == STOCK:
         sizes = {
             f"{side}_{name.replace('-', '_')}": value for side in ("encoder", "decoder") for name, value in TINY.items()
         }
-    args = argparse.Namespace(share_decoder_input_output_embed=True, **sizes)
+    args = argparse.Namespace(share_decoder_input_output_embed=True, **sizes, **flags)
     name = f"{arch}_tiny" if tiny and arch != STOCK else arch
     ARCH_CONFIG_REGISTRY[name](args)
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words, datasets={}, load_dataset=lambda *_: None)
@@ -40,9 +48,7 @@ def build_model(arch: str, words: Dictionary, tiny: bool) -> nn.Module:
 
 def measure(setting: Setting, beam: int, rounds: int, device: torch.device) -> List[Row]:
     """Times as fast as stock; every sentence gets T tokens, so that all systems take the same number of steps."""
-    words = Dictionary()
-    for number in range(setting.target_types - len(words)):
-        words.add_symbol(f"w{number}")
+    words = dictionary(setting.target_types)
     torch.manual_seed(1)
     source = torch.randint(4, len(words), (setting.batch, setting.length), device=device)
     lengths = torch.full((setting.batch,), setting.length, device=device)

@@ -1,5 +1,6 @@
 """Whole training steps of fairseq's own trainer: model, loss, backward, gradient norm, Adam."""
 
+import gc
 import json
 import logging
 import resource
@@ -12,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import torch
 
+from benchmarks.peak_memory import PeakMemory
 from benchmarks.rows import Row, counted_row, timed_rows
 from benchmarks.side_by_side import interleave
 
@@ -34,6 +36,8 @@ SETTINGS = {
     # The paper's kind of vocabulary; and a batch of Multi30k with a joint BPE of 10,000 merges.
     "table3": Setting("Table 3's sizes, 17,191 and 7,709 types, 40 x 50", 17191, 7709, 40, 50, False),
     "multi30k": Setting("tiny, 9,696 types, 253 x 15 as in Multi30k", 9696, 9696, 253, 15, True),
+    # A batch that fills a GPU.
+    "table3-large": Setting("Table 3's sizes, 17,191 and 7,709 types, 320 x 50", 17191, 7709, 320, 50, False),
     "small": Setting("tiny, 500 types, 8 x 10 (to see that it works)", 500, 500, 8, 10, True),
 }
 TINY = {"layers": 4, "embed-dim": 128, "ffn-embed-dim": 256, "attention-heads": 4}
@@ -53,6 +57,7 @@ def build_trainer(setting: Setting, arch: str, criterion: str, options: Sequence
     words = ["--arch", arch, "--criterion", criterion, "--label-smoothing", "0.1", "--dropout", "0.1"]
     words += ["--task", "translation", "-s", "en", "-t", "de", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"]
     words += ["--lr", "1e-4", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000", "--max-tokens", "4096"]
+    words += ["--distributed-world-size", "1"]  # fairseq counts the machine's GPUs and expects a process for each
     if setting.tiny:
         words += ["--share-decoder-input-output-embed"]
         if arch == STOCK:
@@ -101,16 +106,15 @@ def systems(archs: Sequence[str]) -> Dict[str, Tuple[str, str]]:
     return named
 
 
-def measure(key: str, rounds: int, archs: Sequence[str], cpu: bool) -> List[Row]:
-    """Times as fast as stock with its own loss."""
+def measure(key: str, rounds: int, archs: Sequence[str], cpu: bool, options: Sequence[str] = ()) -> List[Row]:
+    """Times as fast as stock with its own loss; ``options`` of fairseq-train are given to all systems."""
     setting, sample = SETTINGS[key], build_sample(SETTINGS[key])
-    trainers = {name: build_trainer(setting, *system, [], cpu) for name, system in systems(archs).items()}
+    trainers = {name: build_trainer(setting, *system, options, cpu) for name, system in systems(archs).items()}
     runs = {name: lambda trainer=trainer: trainer.train_step([sample]) for name, trainer in trainers.items()}
     limits = {"informer_mt, chunked loss": LIMITS[key]} if key in LIMITS else {}
     times = interleave(runs, rounds)
-    return timed_rows(
-        "Training step: times as fast as stock with its own loss", setting.name, times, *["stock, own loss", limits]
-    )
+    job = "Training step: times as fast as stock with its own loss"
+    return timed_rows(job, " ".join([setting.name, *options]), times, "stock, own loss", limits)
 
 
 def measure_bf16(key: str, rounds: int, archs: Sequence[str], cpu: bool) -> List[Row]:
@@ -129,11 +133,17 @@ def measure_bf16(key: str, rounds: int, archs: Sequence[str], cpu: bool) -> List
     return rows
 
 
-def measure_peak(key: str, archs: Sequence[str], cpu: bool) -> List[Row]:
-    """Peak memory of a process that makes three steps, above what it holds with a trained model."""
+def measure_peak(key: str, archs: Sequence[str], cpu: bool, options: Sequence[str] = ()) -> List[Row]:
+    """Peak memory of training steps, above what was held before them.
+
+    On a CPU of a process that makes three steps, with a trained model; on a GPU of one step, its model included.
+    """
     peaks = {}
     for name, (arch, criterion) in systems(archs).items():
-        command = [sys.executable, "-m", "benchmarks.training_steps", key, arch, criterion, "cpu" if cpu else "cuda"]
+        if not cpu:  # torch's own record tells this process's parts apart
+            peaks[name] = peak_of_one(key, arch, criterion, cpu, options)
+            continue
+        command = [sys.executable, "-m", "benchmarks.training_steps", key, arch, criterion, "cpu", *options]
         made = subprocess.run(
             command, check=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parents[1]
         )
@@ -141,19 +151,21 @@ def measure_peak(key: str, archs: Sequence[str], cpu: bool) -> List[Row]:
     stock = peaks["stock, own loss"]
     job = "Training step: peak memory of stock's with its own loss"
     limits = {"informer_mt, chunked loss": 0.99} if key in LIMITS else {}
-    return [
-        counted_row(job, SETTINGS[key].name, name, value / stock, limits.get(name)) for name, value in peaks.items()
-    ]
+    setting = " ".join([SETTINGS[key].name, *options])
+    return [counted_row(job, setting, name, value / stock, limits.get(name)) for name, value in peaks.items()]
 
 
-def peak_of_one(key: str, arch: str, criterion: str, cpu: bool) -> int:
-    """Bytes; called in a process of its own."""
-    trainer, sample = build_trainer(SETTINGS[key], arch, criterion, [], cpu), build_sample(SETTINGS[key])
+def peak_of_one(key: str, arch: str, criterion: str, cpu: bool, options: Sequence[str] = ()) -> int:
+    """Bytes; on a CPU called in a process of its own, since that is what the system counts."""
+    if not cpu:
+        gc.collect()  # the system measured before
+        before = torch.cuda.memory_allocated()
+    trainer, sample = build_trainer(SETTINGS[key], arch, criterion, options, cpu), build_sample(SETTINGS[key])
     if not cpu:
         trainer.train_step([sample])
-        torch.cuda.reset_peak_memory_stats()
-        trainer.train_step([sample])
-        return torch.cuda.max_memory_allocated()
+        with PeakMemory() as peak:
+            trainer.train_step([sample])
+        return peak.bytes - before
     trainer.optimizer  # noqa: B018  (built when first read)
     before = resident()
     for _ in range(3):
@@ -171,4 +183,4 @@ if __name__ == "__main__":
     import informer_fairseq  # noqa: F401  (registers the architectures)
 
     torch.set_num_threads(2)
-    print(peak_of_one(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] == "cpu"))
+    print(peak_of_one(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] == "cpu", sys.argv[5:]))

@@ -4,14 +4,14 @@
 ROOT="$(cd "$HERE/../.." && pwd)"
 
 fail() {
-    echo "run.sh: error: $*" >&2
+    echo "${0##*/}: error: $*" >&2
     exit 2
 }
 
 # The lines of comment at the top of the recipe are its help.
 show_help_if_asked() {
     if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
-        sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$HERE/run.sh"
+        sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$HERE/${0##*/}"
         exit 0
     fi
 }
@@ -45,6 +45,32 @@ set_sizes() {
         sizes+=("--$side-layers" "$1" "--$side-embed-dim" "$2" "--$side-ffn-embed-dim" "$3")
         sizes+=("--$side-attention-heads" "$4")
     done
+}
+
+# choose_architecture: the array architecture gets fairseq's flags for ARCH at SIZE, base or tiny, with n = FIXED_LENGTH
+# where the encoder has one; name gets the architecture's name with its size.
+choose_architecture() {
+    case "$SIZE" in
+        base) set_sizes 6 512 2048 8 ;;
+        tiny) set_sizes 4 128 256 4 ;;
+        *) fail "SIZE is '$SIZE'; it is base or tiny" ;;
+    esac
+    name="$ARCH"
+    case "$ARCH" in
+        transformer)
+            if [[ "$SIZE" == tiny ]]; then name="transformer_tiny"; fi
+            architecture=(--arch transformer "${sizes[@]}")
+            return
+            ;;
+        *informer* | ni_transformer*)
+            if [[ "$SIZE" == tiny && "$ARCH" != *_tiny ]]; then name="${ARCH}_tiny"; fi
+            ;;
+        *)
+            [[ "$SIZE" == base ]] || fail "SIZE=$SIZE is for transformer and the plugin's architectures; leave it for $ARCH"
+            ;;
+    esac
+    architecture=(--arch "$name")
+    if [[ "$name" == *informer* ]]; then architecture+=(--encoder-fixed-length "$FIXED_LENGTH"); fi
 }
 
 # finished FILE KEY INPUT ...: FILE was made with the settings KEY, and no INPUT is newer.

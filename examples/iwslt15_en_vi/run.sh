@@ -40,11 +40,7 @@ OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
 choose_python
 
-case "$SIZE" in
-    base) layers=6 width=512 inner=2048 heads=8 ;;
-    tiny) layers=4 width=128 inner=256 heads=4 ;;
-    *) fail "SIZE is '$SIZE'; it is base or tiny" ;;
-esac
+choose_architecture
 case "$SETTING-$SIZE" in
     # The paper prints no learning rate; with 8 sentences an update, the usual 5e-4 is too much for the base size.
     paper-base) lr=2e-4 warmup=8000 ;;
@@ -64,26 +60,6 @@ DROPOUT="${DROPOUT:-${dropout:-0.1}}"
 AVERAGE="${AVERAGE:-$average}"
 BEAM="${BEAM:-$beam}"
 read -r -a extra <<<"${EXTRA_ARGS:-}"
-
-case "$ARCH" in
-    transformer)
-        name="transformer"
-        if [[ "$SIZE" == tiny ]]; then name="transformer_tiny"; fi
-        set_sizes "$layers" "$width" "$inner" "$heads"
-        architecture=(--arch transformer "${sizes[@]}")
-        ;;
-    *informer* | ni_transformer*)
-        name="$ARCH"
-        if [[ "$SIZE" == tiny && "$ARCH" != *_tiny ]]; then name="${ARCH}_tiny"; fi
-        architecture=(--arch "$name")
-        ;;
-    *)
-        [[ "$SIZE" == base ]] || fail "SIZE=$SIZE is for transformer and the plugin's architectures; leave it for $ARCH"
-        name="$ARCH"
-        architecture=(--arch "$name")
-        ;;
-esac
-if [[ "$name" == *informer* ]]; then architecture+=(--encoder-fixed-length "$FIXED_LENGTH"); fi
 
 choose_device
 
