@@ -36,8 +36,8 @@ import informer_fairseq  # noqa: E402, F401  (registers the architectures)
 from benchmarks import encoders, losses, training_steps  # noqa: E402
 from benchmarks.checks import Check, checked  # noqa: E402
 from benchmarks.decoding import build_model, dictionary  # noqa: E402
+from benchmarks.machine import environment  # noqa: E402
 from benchmarks.rows import Row, markdown  # noqa: E402
-from benchmarks.run import environment  # noqa: E402
 from informer_fairseq.criterions.chunked_label_smoothed_cross_entropy import (  # noqa: E402
     ChunkedLabelSmoothedCrossEntropyCriterion,
 )

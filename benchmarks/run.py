@@ -55,12 +55,12 @@ def jobs(small: bool, rounds: int, device: torch.device) -> Dict[str, Callable[[
             types = 9696 if tiny else 7709
             setting = base or training_steps.Setting("", types, types, 32 if tiny else 16, 20, tiny)
             for beam in (1, 5):
-                rows += decoding.measure(setting, beam, rounds if tiny else few, device)
+                rows += decoding.measure(setting, beam, rounds, device)
         return rows
 
     def neuron_interaction() -> List[Row]:
         sizes = {"length": 8, "batch": 2, "steps": 4} if small else {"length": 30, "batch": 32, "steps": 30}
-        return ni_speed.rows(["row8"], rounds=few, **sizes)
+        return ni_speed.rows(["row8"], rounds=rounds, **sizes)
 
     return {
         "encoder": encoder,

@@ -37,8 +37,8 @@ from gpu_report import check_training, read_log, report  # noqa: E402
 import informer_fairseq  # noqa: E402, F401  (registers the architectures)
 import preprocess.files as text_files  # noqa: E402
 from benchmarks.checks import checked  # noqa: E402
+from benchmarks.machine import environment  # noqa: E402
 from benchmarks.peak_memory import PeakMemory  # noqa: E402
-from benchmarks.run import environment  # noqa: E402
 from informer_fairseq.config import is_position_bound  # noqa: E402
 from informer_fairseq.errors import InputError, one_line_message  # noqa: E402
 from informer_fairseq.tools import perplexity, scoring  # noqa: E402
