@@ -1,5 +1,6 @@
 """Encoder layers against stock's and against other low-rank implementations: speed, and bytes kept for backward."""
 
+import gc
 from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
@@ -53,6 +54,8 @@ def measure(
             counted_row("Bytes kept for the backward pass, of stock's", setting, name, value, limits.get(name))
             for name, value in share.items()
         ]
+        del stacks
+        gc.collect()  # before the next shape's layers are built
     return rows
 
 
