@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torch.nn.functional as F
 
 from informer_fairseq.channel_mixers.information_organization import InformationOrganization, keep_larger_of_pairs
 from tests.support import references
@@ -61,8 +62,31 @@ def test_parameters_of_the_paper():
 
 def test_pairs_keep_the_larger_and_the_first_of_equals():
     x = torch.tensor([[1.0, 5.0, 2.0, -3.0], [4.0, 0.0, 2.0, -1.0]])
-    expected = torch.tensor([[0.0, 5.0, 2.0, 0.0], [4.0, 0.0, 0.0, -1.0]])
-    assert torch.equal(keep_larger_of_pairs(x), expected.unsqueeze(0))
+    expected = torch.tensor([[0.0, 5.0, 2.0, 0.0], [4.0, 0.0, 0.0, -0.01]])
+    assert torch.equal(keep_larger_of_pairs(x), expected)
+    assert torch.equal(torch.jit.script(keep_larger_of_pairs)(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_pairs_are_torchs_pooling_and_unpooling(dtype):
+    """Values and gradients bit by bit, ties and numbers below zero among them."""
+    x = torch.randn(60, 7).to(dtype)
+    x[5] = x[4]
+    gradient = torch.randn(60, 7).to(dtype)
+    results = []
+    for run in (keep_larger_of_pairs, by_torch):
+        given = x.clone().requires_grad_()
+        out = run(given)
+        results.append((out, *torch.autograd.grad(out, given, gradient)))
+    for own, torchs in zip(*results):
+        assert torch.equal(own, torchs)
+
+
+def by_torch(x):
+    """Pooling over the rows by torch, whose activation comes before it; unpooling as an index."""
+    rows = F.leaky_relu(x).t().unsqueeze(0)  # 1 x N x 2 M
+    pooled, indices = F.max_pool1d(rows.double(), 2, return_indices=True)
+    return F.max_unpool1d(pooled, indices, 2).to(x.dtype)[0].t()
 
 
 def test_refuses_an_odd_head_width():
