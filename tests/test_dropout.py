@@ -3,7 +3,8 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 
-from informer_fairseq.dropout import LEVELS, add_dropped, draw_mask
+from informer_fairseq.dropout import LEVELS, FastDropout, add_dropped, draw_mask
+from tests.support.models import build_small
 
 
 def kept_by(run):
@@ -52,6 +53,44 @@ def test_the_expectation_is_the_input():
     out = add_dropped(torch.zeros(1_000_000), torch.ones(1_000_000), drop)
     assert abs(out.double().mean() - 1) < 5 * (0.3 / 0.7 / 1e6) ** 0.5
     assert sorted(set(out.tolist())) == [0.0, pytest.approx(1 / 0.7, abs=2e-5)]
+
+
+@pytest.mark.parametrize("dtype,accuracy", [(torch.float64, 1e-15), (torch.float32, 3e-7), (torch.bfloat16, 0.01)])
+def test_dropout_alone_is_the_sum_without_a_residual(dtype, accuracy):
+    x, gradient = (torch.randn(7, 33).to(dtype).requires_grad_() for _ in range(2))
+    drop = FastDropout(0.3).train()
+    results = []
+    for run in (drop, lambda x: add_dropped(torch.zeros_like(x), x, drop)):
+        torch.manual_seed(5)
+        out = run(x)
+        results.append((out, *torch.autograd.grad(out, x, gradient)))
+    for alone, added in zip(*results):
+        torch.testing.assert_close(alone, added, rtol=accuracy, atol=0)
+    assert kept_by(lambda: drop(x)) == [(torch.bool, 7 * 33)]
+    assert drop.eval()(x) is x
+
+
+def test_efficient_models_have_fast_dropout_everywhere_and_others_keep_the_random_numbers_of_stock():
+    for arch, expected in (("informer_mt", FastDropout), ("ni_transformer", FairseqDropout)):
+        model = build_small(arch, dropout=0.1)
+        kinds = [(type(module), module.p, module.module_name) for module in model.modules() if is_dropout(module)]
+        assert {kind for kind, _, _ in kinds} == {expected}
+        assert {p for _, p, _ in kinds} == {0.0, 0.1}  # attention's and activation's are off
+        assert {name for _, _, name in kinds} >= {"ComposedDecoder", "ComposedDecoderLayer", "EfficientEncoder"}
+
+
+def is_dropout(module):
+    return isinstance(module, FairseqDropout)
+
+
+def test_scripted_it_is_torchs():
+    x = torch.randn(50)
+    scripted = torch.jit.script(FastDropout(0.3).train())
+    torch.manual_seed(5)
+    own = scripted(x)
+    torch.manual_seed(5)
+    assert torch.equal(own, F.dropout(x, 0.3))
+    assert torch.equal(scripted.eval()(x), x)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 1e-6, 1 - 1e-6])

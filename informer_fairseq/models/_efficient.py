@@ -15,6 +15,7 @@ from informer_fairseq.composition_config import CompositionConfig, check_composi
 from informer_fairseq.config import EfficientEncoderConfig, check_encoder_flags, set_encoder_defaults, set_tiny_sizes
 from informer_fairseq.data_checks import refuse_long_sources
 from informer_fairseq.decoder import ComposedDecoder
+from informer_fairseq.dropout import use_fast_dropout
 from informer_fairseq.encoder import EfficientEncoder
 from informer_fairseq.warm_start import start_from_transformer
 
@@ -63,6 +64,8 @@ class EfficientTransformerModel(TransformerModel):
             args = Namespace(**cast(Dict[str, Any], OmegaConf.to_container(args, resolve=True)))
         cls.set_defaults(args)
         model = super().build_model(args, task)
+        if model.encoder.fixed_length > 0:  # else the random numbers stay those of stock
+            use_fast_dropout(model)
         if args.init_from_transformer is not None:
             start_from_transformer(model, args, task)
             # The flags are saved with every checkpoint, and are done with: it must load without that file.
