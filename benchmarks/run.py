@@ -50,7 +50,7 @@ def jobs(small: bool, rounds: int, device: torch.device) -> Dict[str, Callable[[
             types = 9696 if tiny else 7709
             setting = base or training_steps.Setting("", types, types, 32 if tiny else 16, 20, tiny)
             for beam in (1, 5):
-                rows += decoding.measure(setting, beam, (4 if tiny else 2) * rounds, device)
+                rows += decoding.measure(setting, beam, (3 if tiny else 1) * rounds, device)
         return rows
 
     def neuron_interaction() -> List[Row]:
@@ -62,7 +62,7 @@ def jobs(small: bool, rounds: int, device: torch.device) -> Dict[str, Callable[[
         "loss": lambda: losses.measure([(100, 16, 500)] if small else losses.SHAPES, rounds, device),
         # Each system at Table 3's sizes holds 1.6 GB.
         "step": lambda: training_steps.measure(table3, rounds, ("informer_mt", "linformer_informer_mt"), cpu),
-        "tiny_step": lambda: training_steps.measure(multi30k, 3 * rounds, training_steps.ARCHS, cpu),
+        "tiny_step": lambda: training_steps.measure(multi30k, 2 * rounds, training_steps.ARCHS, cpu),
         "peak": lambda: [
             row for key in unique((table3, multi30k)) for row in training_steps.measure_peak(key, ("informer_mt",), cpu)
         ],
@@ -116,7 +116,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--jobs", nargs="+", default=names, choices=names, metavar="JOB", help=", ".join(names))
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=4, help="of each measurement; half of them for the slow ones (4)")
+    parser.add_argument("--rounds", type=int, default=3, help="of each measurement; more of the quick ones (3)")
     parser.add_argument("--small", action="store_true", help="small shapes: to see that all of it works, in a minute")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables here")
