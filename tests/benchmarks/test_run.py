@@ -9,7 +9,7 @@ def test_small_shapes_on_cpu(tmp_path, capsys):
     """As ``run.py --device cpu --small``: JSON, tables and plot of every system, and no limits."""
     files = [tmp_path / name for name in ("figures.json", "tables.md", "encoders.svg")]
     outputs = [word for flag, path in zip(("--json", "--markdown", "--plot"), files) for word in (flag, str(path))]
-    run.main(["--device", "cpu", "--small", "--threads", "1", "--rounds", "1", "--jobs", "encoder", "loss", *outputs])
+    run.main(["--device", "cpu", "--small", "--threads", "1", "--rounds", "1", "--jobs", "encoder", *outputs])
     figures = json.loads(files[0].read_text())
     assert "0 of 0 promised figures held" in capsys.readouterr().out
     rows = [row for row in figures["rows"] if row["job"].startswith("Encoder layers")]
