@@ -69,9 +69,11 @@ def test_pairs_keep_the_larger_and_the_first_of_equals():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_pairs_are_torchs_pooling_and_unpooling(dtype):
-    """Values and gradients bit by bit, ties and numbers below zero among them."""
+    """Values and gradients bit by bit, ties, zeros and numbers below zero among them."""
     x = torch.randn(60, 7).to(dtype)
     x[5] = x[4]
+    x[8:10] = 0
+    x[10], x[11] = -1, 0
     gradient = torch.randn(60, 7).to(dtype)
     results = []
     for run in (keep_larger_of_pairs, by_torch):
