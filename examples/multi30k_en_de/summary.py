@@ -1,4 +1,4 @@
-"""What is worth keeping of one run: settings, commit, versions, losses by epoch, scores with their signatures.
+"""What is worth keeping of one run: settings, commit, versions, losses, scores with their signatures.
 
     python examples/multi30k_en_de/summary.py --system informer_mt --seed 1 --settings UPDATES=3000 \\
         --flags "--arch informer_mt_tiny" --log train.log --environment train.environment \\
@@ -24,11 +24,16 @@ from informer_fairseq.tools.training_logs import read_validations
 from preprocess.files import assert_parallel, read_lines, run_tool
 
 TRAINED = re.compile(r"epoch (\d+) \| loss ([\d.]+) \| nll_loss ([\d.]+) .*num_updates (\d+)")
+LOGGED = re.compile(r"epoch \d+:.* loss=([\d.]+), .*num_updates=(\d+)")
 PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 
 
 def read_training(path: str) -> Dict[str, Any]:
-    """Parameters, and by epoch the mean training loss and the perplexity of the validation, as fairseq logged them."""
+    """What fairseq logged: parameters, training losses, and by epoch their mean and the validation's perplexity.
+
+    ``losses`` has the loss in bits a token by the number of updates, each the mean since the one before: what another
+    run of the same code, seed, machine and versions gives to the last digit.
+    """
     lines = read_lines(path)
     parameters = [match[1] for line in lines if (match := PARAMETERS.search(line))]
     epochs: Dict[int, Dict[str, Any]] = {}
@@ -38,6 +43,7 @@ def read_training(path: str) -> Dict[str, Any]:
         epochs.setdefault(validation.epoch, {})["valid_perplexity"] = validation.perplexity
     return {
         "parameters": int(parameters[0].replace(",", "")) if parameters else None,
+        "losses": {match[2]: float(match[1]) for match in filter(None, map(LOGGED.search, lines))},
         "epochs": [{"epoch": epoch, **values} for epoch, values in sorted(epochs.items())],
     }
 

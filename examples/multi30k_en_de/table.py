@@ -5,7 +5,8 @@
 
 A run is a folder that run.sh has scored. The interval is of the paired bootstrap: test sentences are drawn with
 replacement, each draw scores system and baseline seed by seed, and the differences are averaged over the seeds that
-both have. It holds the test set's scatter, not that of seeds, which the ranges show.
+both have. It holds the test set's scatter, not that of seeds, which the ranges show. --costs adds what costs.py
+measured of the same systems.
 """
 
 import argparse
@@ -23,7 +24,9 @@ from preprocess.files import InputError, assert_parallel, read_lines, run_tool, 
 
 SCORES = ("BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens")
 HYPOTHESES = "test_2016_flickr.de"
+COSTS = ("training speed", "bytes kept", "decoding speed")
 Runs = Dict[str, Dict[int, Tuple[Dict[str, Any], List[str]]]]
+Costs = Dict[str, Dict[str, float]]
 
 
 def read_runs(folders: Sequence[str]) -> Runs:
@@ -75,12 +78,29 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
-def build_rows(runs: Runs, baseline: str, references: Sequence[str]) -> List[List[str]]:
-    """One row a system, the header first."""
+def read_costs(path: str) -> Costs:
+    """Figures by system, as costs.py wrote them.
+
+    Raises:
+        InputError: it did not write this file.
+    """
+    try:
+        costs = json.loads(Path(path).read_text(encoding="utf-8"))["systems"]
+        return {system: {name: float(found[name]["figure"]) for name in COSTS} for system, found in costs.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not what costs.py --output writes ({error!r}): make it anew") from None
+
+
+def build_rows(runs: Runs, baseline: str, references: Sequence[str], costs: Optional[Costs] = None) -> List[List[str]]:
+    """One row a system, the header first; the baseline leads."""
     rows = [["system", "seeds", "parameters", "valid perplexity", *SCORES, f"BLEU less {baseline}'s, 95%"]]
-    for system, seeds in runs.items():
+    if costs:
+        rows[0][3:3] = [f"{name}, of {baseline}'s" for name in COSTS]
+    for system, seeds in sorted(runs.items(), key=lambda item: item[0] != baseline):
         summaries = [summary for summary, _ in seeds.values()]
         row = [f"`{system}`", " ".join(map(str, sorted(seeds))), f"{summaries[0]['parameters']:,}"]
+        if costs:
+            row += [f"{costs[system][name]:.2f}" if system in costs else "" for name in COSTS]
         row.append(spread([summary["best_valid_perplexity"] for summary in summaries]))
         for name in SCORES:
             found = [summary["scores"][name]["score"] for summary in summaries if name in summary["scores"]]
@@ -103,6 +123,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("runs", nargs="+", metavar="FOLDER")
     parser.add_argument("--reference", required=True, metavar="FILE", help="the test set's ordinary text")
     parser.add_argument("--baseline", default="transformer", metavar="SYSTEM", help="(transformer)")
+    parser.add_argument("--costs", metavar="FILE", help="what costs.py wrote")
     parser.add_argument("--output", metavar="FILE", help="also write the table here")
     args = parser.parse_args(argv)
     runs, references = read_runs(args.runs), read_lines(args.reference)
@@ -111,7 +132,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for system, seeds in runs.items():
         for seed, (_, hypotheses) in seeds.items():
             assert_parallel(f"{system} seed {seed}", len(hypotheses), args.reference, len(references))
-    rows = build_rows(runs, args.baseline, references)
+    rows = build_rows(runs, args.baseline, references, read_costs(args.costs) if args.costs else None)
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     print("\n".join(lines))
