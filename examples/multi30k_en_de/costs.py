@@ -1,12 +1,13 @@
 """What the systems of finished runs cost beside a baseline: a training step, the memory it keeps, decoding.
 
     cd work/multi30k_en_de
-    python ../../examples/multi30k_en_de/costs.py prepared/data-bin transformer-seed1 informer_mt-seed1 --output costs.json
+    run=../../examples/multi30k_en_de
+    python $run/costs.py prepared/data-bin transformer-seed1 informer_mt-seed1 --output costs.json
 
-All systems are built from their checkpoints, take the same batches of the data in the same process, and turns: a time is
-the median over rounds of the ratio within a round. Times are of the trainer's step (model, loss, backward, update) and of
-fairseq's own beam search with the trained model; bytes kept are what autograd holds for the backward pass of one batch
-of the whole model and its loss (each storage once, parameters apart), and do not scatter.
+Every system is built from its best checkpoint and takes the same batches of the data, in one process, by turns. Speeds
+are of the trainer's step (model, loss, backward, update) and of fairseq's own beam search with the trained model: times
+as fast as the first run's system, the median over rounds of the ratio within a round. Bytes kept are what autograd
+holds for the backward pass of the whole model and its loss, each storage once, parameters apart: they do not scatter.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import logging
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -101,8 +103,8 @@ def measure(systems: Sequence[System], count: int, rounds: int, beam: int) -> Di
         return run
 
     def kept(system: System) -> int:
-        trainer = system.trainer
-        return sum(saved_bytes(lambda: trainer.criterion(trainer.model, one)[0], trainer.model) for one in train)
+        model, criterion = system.trainer.model, system.trainer.criterion
+        return sum(saved_bytes(partial(lambda sample: criterion(model, sample)[0], one), model) for one in train)
 
     steps = interleave({system.name: step(system) for system in systems}, rounds)
     decodings = interleave({system.name: decode(system) for system in systems}, rounds)
@@ -135,7 +137,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Reads the command line, prints the table, writes the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", metavar="DATA_BIN")
-    parser.add_argument("runs", nargs="+", metavar="FOLDER", help="finished runs, the baseline first")
+    parser.add_argument("runs", nargs="+", metavar="FOLDER", help="finished runs; the first is the baseline")
     parser.add_argument("--batches", type=int, default=4, metavar="N", help="of training and of test in a round (4)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="(7)")
     parser.add_argument("--beam", type=int, default=5, metavar="N", help="(5)")
