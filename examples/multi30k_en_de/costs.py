@@ -65,7 +65,7 @@ def build(folder: Path, data: str) -> System:
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
     (model,), _ = checkpoint_utils.load_model_ensemble([path], task=task)
     model.prepare_for_inference_(cfg)
-    return System(read_name(folder), trainer, model.eval())
+    return System(read_name(folder), trainer, model)
 
 
 def batches(system: System, split: str, count: int, **limits: Any) -> List[Dict[str, Any]]:

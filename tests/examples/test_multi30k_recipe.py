@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 from fairseq import options
@@ -86,6 +87,7 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     assert (summary["system"], summary["seed"]) == ("transformer", 1)
     assert "SCHEDULE=short UPDATES=2 MAX_TOKENS=2048 LR=2e-3 WARMUP=1 DROPOUT=0.1" in summary["settings"]
     assert [epoch["updates"] for epoch in summary["epochs"]] == [1, 2]
+    assert summary["losses"] == {}  # logged every 100 updates
     assert summary["best_valid_perplexity"] == min(epoch["valid_perplexity"] for epoch in summary["epochs"])
     assert set(summary["scores"]) == {"BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens"}
     assert "|case:lc|" in summary["scores"]["BLEU, lower-cased tokens"]["signature"]
@@ -98,13 +100,44 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     started = ("train", "average", "translate", "score")
     done = recipe("ni_row7", "1", *started, START="transformer", **settings)
     assert done.returncode == 0, done.stderr
+    runs = [str(work / "transformer-seed1"), str(work / "ni_row7-from-transformer-seed1")]
+    costs_file = tmp_path / "costs.json"
+    costs = load_script(root, "multi30k_en_de/costs.py")
+    few = ["--batches", "1", "--rounds", "1", "--beam", "1", "--output", str(costs_file)]
+    costs.main([str(work / "prepared/data-bin"), *runs, *few])
+    found = json.loads(costs_file.read_text())["systems"]
+    assert list(found) == ["transformer", "ni_row7 from transformer"]
+    assert [figures["parameters"] for figures in found.values()] == [
+        json.loads(Path(run, "summary.json").read_text())["parameters"] for run in runs
+    ]
+    for key in ("training speed", "bytes kept", "decoding speed"):
+        assert found["transformer"][key]["figure"] == 1
+    # Composed heads keep their two factors and the product besides.
+    assert found["ni_row7 from transformer"]["bytes kept"]["figure"] > 1
+
     table = load_script(root, "multi30k_en_de/table.py")
-    runs = [str(path) for path in sorted(work.glob("*-seed1"))]
     capsys.readouterr()
-    table.main([*runs, "--reference", str(work / "prepared/clean/test.de"), "--output", str(tmp_path / "table.md")])
-    rows = capsys.readouterr().out.splitlines()
-    assert [row.split(" | ")[0] for row in rows[2:]] == ["| `ni_row7 from transformer`", "| `transformer`"]
-    assert (tmp_path / "table.md").read_text().splitlines() == rows
+    where = ["--reference", str(work / "prepared/clean/test.de"), "--costs", str(costs_file)]
+    table.main([*reversed(runs), *where, "--output", str(tmp_path / "table.md")])
+    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows[2:]] == ["| `transformer`", "| `ni_row7 from transformer`"]  # the baseline leads
+    assert rows[0][3:6] == [f"{name}, of transformer's" for name in table.COSTS] and rows[2][3:6] == ["1.00"] * 3
+    assert (tmp_path / "table.md").read_text().splitlines() == [" | ".join(row) for row in rows]
+
+
+def test_losses_are_those_of_the_log(root, tmp_path):
+    """A training that was resumed logs some updates again: the last figure holds."""
+    line = (
+        "2026-01-01 | INFO | train_inner | epoch 002:     60 / 240 loss={}, nll_loss=6.9, ppl=1, num_updates={}, lr=0.1"
+    )
+    valid = "2026-01-01 | INFO | valid | epoch 002 | valid on 'valid' subset | nll_loss 7.0 | ppl 128 | num_updates 480"
+    head = "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 2,099,200 (num. trained: 2,099,200)"
+    log = tmp_path / "train.log"
+    lines = [head, *(line.format(*values) for values in ((9.5, 100), (8.25, 200), (8.5, 200), (7.796, 300))), valid]
+    log.write_text("".join(f"{text}\n" for text in lines))
+    found = load_script(root, "multi30k_en_de/summary.py").read_training(str(log))
+    assert found["losses"] == {"100": 9.5, "200": 8.5, "300": 7.796}
+    assert found["parameters"] == 2_099_200
 
 
 def test_differences_are_those_of_the_whole_scores(root):
@@ -132,5 +165,8 @@ def test_the_table_refuses_what_it_cannot_compare(root, tmp_path):
     with pytest.raises(InputError, match="has no summary.json: run the score stage there first"):
         table.read_runs([str(tmp_path)])
     (tmp_path / "ref").write_text("a\n")
+    (tmp_path / "costs").write_text('{"systems": {"informer_mt": {"training speed": 1}}}')
+    with pytest.raises(InputError, match="costs is not what costs.py --output writes .*: make it anew"):
+        table.read_costs(str(tmp_path / "costs"))
     with pytest.raises(InputError, match="no run of transformer among informer_mt"):
         table.main([str(tmp_path / "0"), "--reference", str(tmp_path / "ref")])
