@@ -17,6 +17,7 @@
 #   WORK= RUN=            what is made goes here (work/multi30k_en_de under the repository), and in it to this folder
 #   EXTRA_ARGS=           further options of fairseq-train
 #   CPU=auto              1: no GPU even if there is one
+#   THREADS=1             of the CPU; another number rounds otherwise, and RESULTS.md's losses are of one
 #   PYTHON=               the Python with fairseq (that of .venv under the repository, else python)
 set -euo pipefail
 
@@ -39,6 +40,9 @@ WORK="${WORK:-$ROOT/work/multi30k_en_de}"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
 choose_python
+THREADS="${THREADS:-1}"
+[[ "$THREADS" =~ ^[1-9][0-9]*$ ]] || fail "THREADS is '$THREADS'; it is a whole number, 1 or more"
+export OMP_NUM_THREADS="$THREADS" MKL_NUM_THREADS="$THREADS"
 
 case "$SCHEDULE" in
     # The short one decays to nothing and translates its best checkpoint; the long one never decays, and averages.

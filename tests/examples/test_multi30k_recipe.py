@@ -29,6 +29,7 @@ def recipe(root, tmp_path):
         (("informer_mt", "1", "nope"), {}, "no stage 'nope'; the stages are download prepare train average"),
         (("informer_mt", "1"), {"SCHEDULE": "medium"}, "SCHEDULE is 'medium'; it is short or long"),
         (("informer_mt", "1"), {"LOWERCASE": "yes"}, "LOWERCASE is 'yes'; it is 0 or 1"),
+        (("informer_mt", "1"), {"THREADS": "0"}, "THREADS is '0'; it is a whole number, 1 or more"),
         (("informer_mt", "1"), {"CPU": "yes"}, "CPU is 'yes'; it is 1, 0 or auto"),
         (("informer_mt", "1"), {"CORPUS": "nowhere"}, "no such file: nowhere/train.en; a corpus has train, val, test_"),
         (("informer_mt", "1", "train"), {}, "run the stage before, or all of them"),
@@ -79,7 +80,7 @@ def test_the_download_counts_lines(recipe, tmp_path):
 def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     """A baseline, and a system that starts from it; both in one table."""
     folder = write_corpus(write, SETS, ("en", "de"))
-    settings = {"CORPUS": str(folder), "UPDATES": "2", "MERGES": "20", "BEAM": "1", "WARMUP": "1"}
+    settings = {"CORPUS": str(folder), "UPDATES": "2", "MERGES": "20", "BEAM": "1", "WARMUP": "1", "OMP_NUM_THREADS": "2"}
     done = recipe("transformer", "1", **settings)
     assert done.returncode == 0, done.stderr
     work = tmp_path / "work"
@@ -91,7 +92,9 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     assert summary["best_valid_perplexity"] == min(epoch["valid_perplexity"] for epoch in summary["epochs"])
     assert set(summary["scores"]) == {"BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens"}
     assert "|case:lc|" in summary["scores"]["BLEU, lower-cased tokens"]["signature"]
-    assert summary["environment"][0].startswith("commit ") and "torch " in summary["environment"][0]
+    (environment,) = summary["environment"]
+    assert environment.startswith("commit ") and "torch " in environment
+    assert environment.endswith(" 1 threads")  # whatever OMP_NUM_THREADS says: other numbers of threads round otherwise
     first = (work / "transformer-seed1/train.log").read_bytes()
     again = recipe("transformer", "1", **settings)
     assert again.returncode == 0 and "trained before" in again.stdout
