@@ -14,7 +14,8 @@
 #   MERGES=10000          of the joint BPE
 #   UPDATES= LR= WARMUP= DROPOUT= MAX_TOKENS= AVERAGE=      (by schedule)
 #   BEAM=5 GENERATE_BATCH=64
-#   WORK= RUN=            what is made goes here (work/multi30k_en_de under the repository), and in it to this folder
+#   WORK= RUN=            what is made goes here (work/multi30k_en_de under the repository), and in it to this folder;
+#                         RUN is the run's name in tables, too
 #   EXTRA_ARGS=           further options of fairseq-train
 #   CPU=auto              1: no GPU even if there is one
 #   THREADS=1             of the CPU; another number rounds otherwise, and RESULTS.md's losses are of one
@@ -166,7 +167,7 @@ stage_score() {
     need "$FOLDER/test_2016_flickr.de" "$FOLDER/train.log"
     local cased=(--cased "$FOLDER/test_2016_flickr.de" "$PREPARED/clean/test.de")
     if [[ "$LOWERCASE" == 1 ]]; then cased=(); fi
-    "$PYTHON" "$HERE/summary.py" --system "$SYSTEM${START:+ from $START}" --seed "$SEED" \
+    "$PYTHON" "$HERE/summary.py" --system "${RUN:-$SYSTEM${START:+ from $START}}" --seed "$SEED" \
         --settings "SCHEDULE=$SCHEDULE UPDATES=$UPDATES MAX_TOKENS=$MAX_TOKENS LR=$LR WARMUP=$WARMUP DROPOUT=$DROPOUT \
 AVERAGE=$AVERAGE LOWERCASE=$LOWERCASE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}" \
         --flags "${system[*]}" --log "$FOLDER/train.log" --environment "$FOLDER/train.environment" ${cased[@]+"${cased[@]}"} \

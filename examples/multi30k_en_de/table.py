@@ -6,7 +6,7 @@
 A run is a folder that run.sh has scored. The interval is of the paired bootstrap: test sentences are drawn with
 replacement, each draw scores system and baseline seed by seed, and the differences are averaged over the seeds that
 both have. It holds the test set's scatter, not that of seeds, which the ranges show. --costs adds what costs.py
-measured of the same systems.
+measured of the same systems. Columns with nothing in them are left out; settings stand there where runs differ in them.
 """
 
 import argparse
@@ -25,7 +25,8 @@ from preprocess.files import InputError, assert_parallel, read_lines, run_tool, 
 SCORES = ("BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens")
 HYPOTHESES = "test_2016_flickr.de"
 COSTS = ("training speed", "bytes kept", "decoding speed")
-Runs = Dict[str, Dict[int, Tuple[Dict[str, Any], List[str]]]]
+Seeds = Dict[int, Tuple[Dict[str, Any], List[str]]]  # by seed: the summary and the translations
+Runs = Dict[str, Seeds]
 Costs = Dict[str, Dict[str, float]]
 
 
@@ -72,6 +73,16 @@ def differences(
     return total / len(systems)
 
 
+def settings_that_differ(runs: Runs) -> Dict[str, str]:
+    """By system, those of its settings (NAME=VALUE) that not all runs share; none if all runs are alike."""
+    words = {name: [one["settings"].split() for one, _ in seeds.values()] for name, seeds in runs.items()}
+    shared = set.intersection(*(set(settings) for found in words.values() for settings in found))
+    return {
+        name: " ".join(dict.fromkeys(word for settings in found for word in settings if word not in shared))
+        for name, found in words.items()
+    }
+
+
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """The mean, and the range where there are several."""
     mean = f"{sum(values) / len(values):.{digits}f}"
@@ -91,30 +102,33 @@ def read_costs(path: str) -> Costs:
         raise InputError(f"{path} is not what costs.py --output writes ({error!r}): make it anew") from None
 
 
+def compare(seeds: Seeds, baseline: Seeds, references: Sequence[str]) -> str:
+    """The mean difference in BLEU over the seeds that both have, with its interval."""
+    common = sorted(set(seeds) & set(baseline))
+    if seeds is baseline or not common:
+        return ""
+    drawn = differences(*([of[seed][1] for seed in common] for of in (seeds, baseline)), references)
+    low, high = numpy.percentile(drawn, [2.5, 97.5])
+    return f"{drawn.mean():+.2f} ({low:+.2f} to {high:+.2f})"
+
+
 def build_rows(runs: Runs, baseline: str, references: Sequence[str], costs: Optional[Costs] = None) -> List[List[str]]:
     """One row a system, the header first; the baseline leads."""
-    rows = [["system", "seeds", "parameters", "valid perplexity", *SCORES, f"BLEU less {baseline}'s, 95%"]]
-    if costs:
-        rows[0][3:3] = [f"{name}, of {baseline}'s" for name in COSTS]
+    differing = settings_that_differ(runs)
+    header = ["system", "settings", "seeds", "parameters", *(f"{name}, of {baseline}'s" for name in COSTS)]
+    header += ["lowest valid perplexity", *SCORES, f"BLEU less {baseline}'s, 95%"]
+    rows = [header]
     for system, seeds in sorted(runs.items(), key=lambda item: item[0] != baseline):
         summaries = [summary for summary, _ in seeds.values()]
-        row = [f"`{system}`", " ".join(map(str, sorted(seeds))), f"{summaries[0]['parameters']:,}"]
-        if costs:
-            row += [f"{costs[system][name]:.2f}" if system in costs else "" for name in COSTS]
+        row = [f"`{system}`", differing[system], " ".join(map(str, sorted(seeds))), f"{summaries[0]['parameters']:,}"]
+        row += [f"{costs[system][name]:.2f}" if costs and system in costs else "" for name in COSTS]
         row.append(spread([summary["best_valid_perplexity"] for summary in summaries]))
         for name in SCORES:
             found = [summary["scores"][name]["score"] for summary in summaries if name in summary["scores"]]
             row.append(spread(found) if found else "")
-        common = sorted(set(seeds) & set(runs[baseline]))
-        if system == baseline or not common:
-            row.append("")
-        else:
-            pairs = [[runs[name][seed][1] for seed in common] for name in (system, baseline)]
-            drawn = differences(*pairs, references)
-            low, high = numpy.percentile(drawn, [2.5, 97.5])
-            row.append(f"{drawn.mean():+.2f} ({low:+.2f} to {high:+.2f})")
-        rows.append(row)
-    return rows
+        rows.append([*row, compare(seeds, runs[baseline], references)])
+    used = [column for column in range(len(header)) if any(row[column] for row in rows[1:])]
+    return [[row[column] for column in used] for row in rows]
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

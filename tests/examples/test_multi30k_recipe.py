@@ -80,7 +80,14 @@ def test_the_download_counts_lines(recipe, tmp_path):
 def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     """A baseline, and a system that starts from it; both in one table."""
     folder = write_corpus(write, SETS, ("en", "de"))
-    settings = {"CORPUS": str(folder), "UPDATES": "2", "MERGES": "20", "BEAM": "1", "WARMUP": "1", "OMP_NUM_THREADS": "2"}
+    settings = {
+        "CORPUS": str(folder),
+        "UPDATES": "2",
+        "MERGES": "20",
+        "BEAM": "1",
+        "WARMUP": "1",
+        "OMP_NUM_THREADS": "2",
+    }
     done = recipe("transformer", "1", **settings)
     assert done.returncode == 0, done.stderr
     work = tmp_path / "work"
@@ -154,6 +161,17 @@ def test_differences_are_those_of_the_whole_scores(root):
     exact = (100 - measure.corpus_score(worse, None).score) / 2
     assert abs(drawn.mean() - exact) < 0.2 and drawn.std() > 0.1
     assert (drawn > 0).all()
+
+
+def test_the_table_shows_settings_that_differ(root):
+    """What all runs share is not repeated."""
+    table = load_script(root, "multi30k_en_de/table.py")
+    runs = {
+        "transformer": {1: ({"settings": "LR=2e-3 UPDATES=9"}, []), 2: ({"settings": "LR=2e-3 UPDATES=9"}, [])},
+        "slow": {1: ({"settings": "LR=1e-3 UPDATES=9"}, [])},
+    }
+    assert table.settings_that_differ(runs) == {"transformer": "LR=2e-3", "slow": "LR=1e-3"}
+    assert not any(table.settings_that_differ({"transformer": runs["transformer"]}).values())
 
 
 def test_the_table_refuses_what_it_cannot_compare(root, tmp_path):
