@@ -11,7 +11,6 @@ holds for the backward pass of the whole model and its loss, each storage once, 
 """
 
 import argparse
-import json
 import logging
 import sys
 import warnings
@@ -21,10 +20,12 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.trainer import Trainer
+from table import COSTS, read_summary
 
 import informer_fairseq  # noqa: F401  (registers the architectures)
 from benchmarks.machine import environment
@@ -47,11 +48,10 @@ def read_name(folder: Path) -> str:
     Raises:
         InputError: the run was not scored, or its checkpoints are gone.
     """
-    if not (folder / "summary.json").is_file():
-        raise InputError(f"{folder} has no summary.json: run the score stage there first, or leave it out")
+    name = str(read_summary(folder)["system"])
     if not (folder / "checkpoints/checkpoint_best.pt").is_file():
         raise InputError(f"{folder} has no checkpoints/checkpoint_best.pt: train it again, or leave it out")
-    return str(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["system"])
+    return name
 
 
 def build(folder: Path, data: str) -> System:
@@ -122,11 +122,10 @@ def measure(systems: Sequence[System], count: int, rounds: int, beam: int) -> Di
 
 def show(figures: Dict[str, Dict[str, Any]], baseline: str) -> List[str]:
     """The table, in Markdown."""
-    columns = ("training speed", "bytes kept", "decoding speed")
-    rows = [["system", "parameters", *(f"{column}, of {baseline}'s" for column in columns)]]
+    rows = [["system", "parameters", *(f"{column}, of {baseline}'s" for column in COSTS)]]
     for name, found in figures.items():
         cells = [f"`{name}`", f"{found['parameters']:,}"]
-        for value in (found[column] for column in columns):
+        for value in (found[column] for column in COSTS):
             spread = f" ({value['low']:.2f}-{value['high']:.2f})" if "low" in value else ""
             cells.append(f"{value['figure']:.2f}{spread}")
         rows.append(cells)

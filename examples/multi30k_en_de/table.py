@@ -20,6 +20,7 @@ from sacrebleu.metrics import BLEU
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from informer_fairseq.tools.files import table
 from preprocess.files import InputError, assert_parallel, read_lines, run_tool, write_lines
 
 SCORES = ("BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens")
@@ -30,6 +31,19 @@ Runs = Dict[str, Seeds]
 Costs = Dict[str, Dict[str, float]]
 
 
+def read_summary(folder: Path) -> Dict[str, Any]:
+    """What summary.py wrote of one run.
+
+    Raises:
+        InputError: the run was not scored.
+    """
+    path = folder / "summary.json"
+    if not path.is_file():
+        raise InputError(f"{folder} has no summary.json: run the score stage there first, or leave it out")
+    summary: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return summary
+
+
 def read_runs(folders: Sequence[str]) -> Runs:
     """Summaries and translations by system and seed.
 
@@ -38,9 +52,7 @@ def read_runs(folders: Sequence[str]) -> Runs:
     """
     runs: Runs = {}
     for folder in map(Path, folders):
-        if not (folder / "summary.json").is_file():
-            raise InputError(f"{folder} has no summary.json: run the score stage there first, or leave it out")
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = read_summary(folder)
         seeds = runs.setdefault(summary["system"], {})
         if summary["seed"] in seeds:
             raise InputError(
@@ -146,9 +158,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for system, seeds in runs.items():
         for seed, (_, hypotheses) in seeds.items():
             assert_parallel(f"{system} seed {seed}", len(hypotheses), args.reference, len(references))
-    rows = build_rows(runs, args.baseline, references, read_costs(args.costs) if args.costs else None)
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    lines.insert(1, "|" + "---|" * len(rows[0]))
+    lines = table(build_rows(runs, args.baseline, references, read_costs(args.costs) if args.costs else None))
     print("\n".join(lines))
     if args.output:
         write_lines(args.output, lines)
