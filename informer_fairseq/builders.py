@@ -16,6 +16,7 @@ from informer_fairseq.channel_mixers.information_organization import Information
 from informer_fairseq.compositions.bilinear_pooling import LowRankBilinearPooling, start_from_linear
 from informer_fairseq.compositions.hierarchical import HierarchicalAggregation
 from informer_fairseq.compositions.linear import LinearCombination
+from informer_fairseq.compositions.scaled_concatenation import scale_of
 from informer_fairseq.token_mixers.convolutional import ConvolutionalProjection, ConvolutionalSelfAttention
 from informer_fairseq.token_mixers.low_rank import LowRankProjection, LowRankSelfAttention
 from informer_fairseq.token_mixers.reduced_attention import ReducedSelfAttention
@@ -95,15 +96,15 @@ def build_layer_composition(cfg: Any, side: Any) -> Optional[nn.Module]:
         return None
     if side.layer_composition == "hierarchical":
         return HierarchicalAggregation(num_inputs=side.layers, width=side.embed_dim, hidden_dim=side.ffn_embed_dim)
-    if side.layer_composition == "linear":
-        combination = LinearCombination(num_inputs=side.layers, input_dim=side.embed_dim, output_dim=side.embed_dim)
-        if cfg.composition_start == "transformer":
-            combination.select_last()
-        return with_quantization_noise(combination, cfg)
-    pooling = _build_pooling(cfg, num_inputs=side.layers, input_dim=side.embed_dim, output_dim=side.embed_dim)
-    if cfg.composition_start == "transformer":
-        pooling.select_last()
-    return with_quantization_noise(pooling, cfg)
+    # The plain start is the papers' formula as it stands, without a scale.
+    near_transformer = cfg.composition_start == "transformer"
+    scale = scale_of(side.layers) if near_transformer else 1.0
+    sizes = dict(num_inputs=side.layers, input_dim=side.embed_dim, output_dim=side.embed_dim, input_scale=scale)
+    linear = side.layer_composition == "linear"
+    composition = LinearCombination(**sizes) if linear else _build_pooling(cfg, **sizes)
+    if near_transformer:
+        composition.select_last()
+    return with_quantization_noise(composition, cfg)
 
 
 def build_attention(stock: Any, cfg: Any, embed_dim: int, num_heads: int, **kwargs: Any) -> nn.Module:
@@ -153,7 +154,7 @@ def build_head_composition(cfg: Any, embed_dim: int, num_heads: int) -> Tuple[Op
     return with_quantization_noise(pooling.factors, cfg), with_quantization_noise(composition, cfg)
 
 
-def _build_pooling(cfg: Any, **sizes: int) -> LowRankBilinearPooling:
+def _build_pooling(cfg: Any, **sizes: Any) -> LowRankBilinearPooling:
     pooling = LowRankBilinearPooling(
         rank=cfg.composition_rank, first_order=not cfg.composition_second_order_only, **sizes
     )

@@ -277,10 +277,10 @@ def _take_over_layers(composition: nn.Module, readers: List[Tensor]) -> bool:
         return True
     if not isinstance(composition, LowRankBilinearPooling) or not composition.first_order:
         return False
-    factors, width = composition.factors, composition.input_dim
-    weight = torch.zeros(width, factors.in_features)
+    width = composition.input_dim
+    weight = torch.zeros(width, composition.factors.in_features)
     weight[:, -width:] = _best_projector(readers, composition.rank, width)
-    start_from_linear(factors, composition.interaction.pool, weight)
+    composition.start_from_linear(weight)
     return True
 
 

@@ -7,6 +7,8 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
+from informer_fairseq.compositions.scaled_concatenation import ScaledConcatenation
+
 
 class BilinearInteraction(nn.Module):
     """``P^T (a (.) b)`` for the two factors a and b of low-rank bilinear pooling, both of width r.
@@ -51,12 +53,22 @@ class LowRankBilinearPooling(nn.Module):
         output_dim: width d_out of the result.
         rank: r, the number of products that are pooled.
         first_order: keep the first-order terms.
+        input_scale: R is multiplied by it, and U and V start divided by it; see :class:`ScaledConcatenation`.
 
     Raises:
         ValueError: a size is below 1.
     """
 
-    def __init__(self, *, num_inputs: int, input_dim: int, output_dim: int, rank: int, first_order: bool = True):
+    def __init__(
+        self,
+        *,
+        num_inputs: int,
+        input_dim: int,
+        output_dim: int,
+        rank: int,
+        first_order: bool = True,
+        input_scale: float = 1.0,
+    ):
         super().__init__()
         if min(num_inputs, input_dim, output_dim) < 1:
             raise ValueError(f"cannot pool {num_inputs} vectors of width {input_dim} into width {output_dim}")
@@ -65,6 +77,7 @@ class LowRankBilinearPooling(nn.Module):
         self.input_dim = input_dim
         self.rank = rank
         self.first_order = first_order
+        self.concatenation = ScaledConcatenation(input_scale)
         self.factors = nn.Linear(num_inputs * input_dim, 2 * rank, bias=first_order)  # [U V]^T and [u v]
         self.interaction = BilinearInteraction(rank=rank, output_dim=output_dim)
         self.reset_parameters()
@@ -82,6 +95,7 @@ class LowRankBilinearPooling(nn.Module):
         bound = math.sqrt(6 / (self.factors.in_features + output_dim) * max(1.0, output_dim / self.rank))
         nn.init.uniform_(self.factors.weight, -bound, bound)
         self.factors.weight[self.rank :] *= 0.02
+        self.factors.weight /= self.concatenation.scale_version
         self._hold_second_factor_at_one()
 
     @torch.no_grad()
@@ -103,8 +117,13 @@ class LowRankBilinearPooling(nn.Module):
         self.factors.weight[self.rank :] *= 50
         self.factors.weight[: self.rank].zero_()
         pool = self.interaction.pool.weight  # P^T: d_out x r
-        self.factors.weight[: self.rank, -self.input_dim :] = pool.t()[:, : self.input_dim]
+        picked = pool.t()[:, : self.input_dim] / self.concatenation.scale_version
+        self.factors.weight[: self.rank, -self.input_dim :] = picked
         self._hold_second_factor_at_one()
+
+    def start_from_linear(self, weight: Tensor) -> None:
+        """Starts as the linear map ``R -> weight R`` (d_out x N d); see the function of this name."""
+        start_from_linear(self.factors, self.interaction.pool, weight / self.concatenation.scale_version)
 
     def _reset_pool(self) -> None:
         pool = self.interaction.pool.weight
@@ -125,7 +144,7 @@ class LowRankBilinearPooling(nn.Module):
         One product over the concatenation: a sum of N products over slices took 1.05 (2,000 rows) to 2.7 (32 rows)
         times as long in training, and the same in inference (N 6, d 512, r 512, CPU).
         """
-        return self.interaction(self.factors(torch.cat(inputs, dim=-1)))
+        return self.interaction(self.factors(self.concatenation(inputs)))
 
 
 @torch.no_grad()

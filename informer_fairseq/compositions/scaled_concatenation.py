@@ -1,0 +1,42 @@
+"""N vectors side by side, scaled so that Adam's step on what reads them fits their number."""
+
+from typing import Any, Dict, List
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+
+
+def scale_of(num_inputs: int) -> float:
+    """The largest power of two that is at most 1 / N: it rounds nothing, so maps may be divided by it."""
+    return 0.5 ** (num_inputs - 1).bit_length()
+
+
+class ScaledConcatenation(nn.Module):
+    """``s [r_1; ...; r_N]``.
+
+    Why a scale: Adam moves every weight by about the learning rate, whatever its gradient. The layers' outputs of a
+    Transformer resemble one another, so the N d weights that meet them move a result N times as far as the d weights
+    of a plain linear map would, and a learning rate that suits the rest of the model is too high here. With s = 1 / N,
+    and weights N times as large, the functions and the start are the same, and the step is that of the other maps.
+
+    The scale is kept with the weights. A checkpoint without one was trained with s = 1 and keeps its function.
+
+    Args:
+        scale: s, a power of two, so that dividing weights by it is exact.
+    """
+
+    scale_version: Tensor
+
+    def __init__(self, scale: float = 1.0):
+        super().__init__()
+        # fairseq's moving average leaves alone what has "version" in its name.
+        self.register_buffer("scale_version", torch.tensor(scale))
+
+    def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        state_dict.setdefault(f"{prefix}scale_version", torch.ones(()))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def forward(self, inputs: List[Tensor]) -> Tensor:
+        """N tensors (..., d) -> (..., N d)."""
+        return torch.cat(inputs, dim=-1).mul_(self.scale_version)
