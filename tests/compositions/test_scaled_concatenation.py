@@ -1,0 +1,103 @@
+"""The scale of what layer compositions read: the same functions and starts, and Adam's step in proportion."""
+
+import pytest
+import torch
+import torch.nn as nn
+
+from informer_fairseq.compositions.bilinear_pooling import LowRankBilinearPooling
+from informer_fairseq.compositions.linear import LinearCombination
+from informer_fairseq.compositions.scaled_concatenation import ScaledConcatenation, scale_of
+from tests.support.models import build_small
+
+SIZES = {"num_inputs": 4, "input_dim": 6, "output_dim": 6}
+COMPOSITIONS = {
+    "linear": lambda **more: LinearCombination(**SIZES, **more),
+    "bilinear": lambda **more: LowRankBilinearPooling(**SIZES, rank=8, **more),
+    "low rank": lambda **more: LowRankBilinearPooling(**SIZES, rank=3, **more),
+    "second order": lambda **more: LowRankBilinearPooling(**SIZES, rank=8, first_order=False, **more),
+}
+
+
+def vectors():
+    return [torch.randn(5, 6) for _ in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("num_inputs", "scale"), [(1, 1), (2, 1 / 2), (3, 1 / 4), (4, 1 / 4), (5, 1 / 8), (6, 1 / 8), (12, 1 / 16)]
+)
+def test_it_is_a_power_of_two_and_at_most_one_over_the_number(num_inputs, scale):
+    assert scale_of(num_inputs) == scale
+
+
+def test_vectors_lie_side_by_side_times_the_scale():
+    inputs = vectors()
+    assert torch.equal(ScaledConcatenation(0.25)(inputs), torch.cat(inputs, dim=-1) / 4)
+
+
+@pytest.mark.parametrize("start", ["reset_parameters", "select_last"])
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_starts_are_the_same_functions_to_the_bit(name, start):
+    results = []
+    for scale in (1.0, 0.25):
+        composition = COMPOSITIONS[name](input_scale=scale)
+        torch.manual_seed(1)
+        getattr(composition, start)()
+        results.append(composition(vectors()))
+    assert torch.equal(*results)
+    assert results[0].all()
+
+
+def test_a_linear_map_is_taken_over_to_the_bit():
+    weight, inputs = torch.randn(6, 24), vectors()
+    results = []
+    for scale in (1.0, 0.25):
+        composition = COMPOSITIONS["bilinear"](input_scale=scale)
+        composition.start_from_linear(weight)
+        results.append(composition(inputs))
+    assert torch.equal(*results)
+    torch.testing.assert_close(results[0], torch.cat(inputs, dim=-1) @ weight.t())
+
+
+def moved(module, inputs, gradient):
+    """How far one step of Adam moves the result."""
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-3, eps=0)
+    before = module(inputs)
+    (before * gradient).sum().backward()
+    optimizer.step()
+    return module(inputs) - before
+
+
+def test_a_step_of_adam_moves_equal_layers_as_far_as_one_linear_map():
+    layer, gradient = torch.randn(1, 6, dtype=torch.float64), torch.randn(1, 6, dtype=torch.float64)
+    single = moved(nn.Linear(6, 6, bias=False).double(), layer, gradient)
+    scaled = moved(COMPOSITIONS["linear"](input_scale=0.25).double(), [layer] * 4, gradient)
+    torch.testing.assert_close(scaled, single, rtol=1e-9, atol=0)
+    unscaled = moved(COMPOSITIONS["linear"]().double(), [layer] * 4, gradient)
+    torch.testing.assert_close(unscaled, 4 * single, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_a_checkpoint_from_before_the_scale_keeps_its_function(name):
+    old, inputs = COMPOSITIONS[name](), vectors()
+    weights = {key: value for key, value in old.state_dict().items() if "scale" not in key}
+    new = COMPOSITIONS[name](input_scale=0.25)
+    new.load_state_dict(weights)
+    assert torch.equal(new(inputs), old(inputs))
+    kept = COMPOSITIONS[name]()
+    kept.load_state_dict(COMPOSITIONS[name](input_scale=0.25).state_dict())
+    assert kept.concatenation.scale_version == 0.25
+
+
+@pytest.mark.parametrize("composition", ["linear", "bilinear"])
+@pytest.mark.parametrize(("start", "scale"), [("transformer", 0.25), ("plain", 1.0)])
+def test_models_scale_by_their_number_of_layers_and_the_plain_start_does_not(start, scale, composition):
+    model = build_small(
+        "ni_transformer",
+        composition_start=start,
+        encoder_layers=4,
+        decoder_layers=3,
+        encoder_layer_composition=composition,
+        decoder_layer_composition=composition,
+    )
+    assert model.encoder.layer_composition.concatenation.scale_version == scale
+    assert model.decoder.layer_composition.concatenation.scale_version == scale
