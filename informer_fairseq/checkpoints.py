@@ -61,7 +61,11 @@ def check_embeddings(sizes: Dict[str, int], state_dict: Dict[str, torch.Tensor],
 def _check_parts(own: Dict[str, torch.Tensor], state_dict: Dict[str, torch.Tensor]) -> None:
     """Tells other mixers and compositions by what the first layers and the layer compositions hold."""
     for first in ("encoder.layers.0.", "decoder.layers.0.", "encoder.layer_composition.", "decoder.layer_composition."):
-        ours, theirs = ({name for name in names if name.startswith(first)} for names in (own, state_dict))
+        ours, theirs = (
+            # Scales came later than the compositions: without one, s is 1 (ScaledConcatenation).
+            {name for name in names if name.startswith(first) and not name.endswith(".scale_version")}
+            for names in (own, state_dict)
+        )
         if first.endswith("layers.0.") and not theirs:
             continue
         if ours != theirs and not any("layer_norms" in name or "in_proj" in name for name in theirs):

@@ -7,7 +7,7 @@ import torch.nn as nn
 from informer_fairseq.compositions.bilinear_pooling import LowRankBilinearPooling
 from informer_fairseq.compositions.linear import LinearCombination
 from informer_fairseq.compositions.scaled_concatenation import ScaledConcatenation, scale_of
-from tests.support.models import build_small
+from tests.support.models import batch, build_small
 
 SIZES = {"num_inputs": 4, "input_dim": 6, "output_dim": 6}
 COMPOSITIONS = {
@@ -86,6 +86,17 @@ def test_a_checkpoint_from_before_the_scale_keeps_its_function(name):
     kept = COMPOSITIONS[name]()
     kept.load_state_dict(COMPOSITIONS[name](input_scale=0.25).state_dict())
     assert kept.concatenation.scale_version == 0.25
+
+
+def test_so_does_that_of_a_whole_model():
+    old, new = (build_small("ni_transformer", encoder_layers=2, decoder_layers=2).eval() for _ in range(2))
+    weights = {key: value for key, value in old.state_dict().items() if "scale" not in key}
+    assert len(weights) == len(old.state_dict()) - 2
+    new.load_state_dict(weights)
+    for side in (old.encoder, old.decoder):
+        side.layer_composition.concatenation.scale_version.fill_(1.0)
+    tokens = batch((5, 3), pad=1)
+    assert torch.equal(new(tokens, None, tokens)[0], old(tokens, None, tokens)[0])
 
 
 @pytest.mark.parametrize("composition", ["linear", "bilinear"])
