@@ -1,5 +1,6 @@
 """From configuration to parts: the only place that knows both the flags and the modules' sizes."""
 
+from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
@@ -49,7 +50,9 @@ def build_token_mixer(cfg: Any, shared: Dict[str, nn.Module]) -> ReducedSelfAtte
         projection = shared["projection"]
     else:
         projection = build_projection(cfg)
-    mixer: Any = LowRankSelfAttention if encoder.token_mixer == "low-rank" else ConvolutionalSelfAttention
+    mixer: Any = LowRankSelfAttention
+    if encoder.token_mixer == "convolution":
+        mixer = partial(ConvolutionalSelfAttention, drop_null_slots=encoder.drop_null_slots)
     out_proj, head_composition = build_head_composition(cfg, encoder.embed_dim, encoder.attention_heads)
     return mixer(
         embed_dim=encoder.embed_dim,

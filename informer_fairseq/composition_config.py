@@ -51,9 +51,9 @@ class CompositionConfig(FairseqDataclass):
     composition_start: Optional[ChoiceEnum(COMPOSITION_STARTS)] = field(  # type: ignore[valid-type]
         default=None,
         metadata={
-            "help": "initialisation of linear and bilinear compositions: near the plain Transformer, the layers' outputs "
-            "scaled by their number (transformer, the default), or Xavier for every matrix and zero for every bias, and "
-            "no scale (plain)"
+            "help": "initialisation of linear and bilinear compositions: near the plain Transformer, the layers' "
+            "outputs scaled by their number (transformer, the default), or Xavier for every matrix and zero for every "
+            "bias, without a scale (plain)"
         },
     )
     init_from_transformer: Optional[str] = field(

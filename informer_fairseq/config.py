@@ -45,6 +45,13 @@ class EfficientEncoderConfig(FairseqDataclass):
         default=None,
         metadata={"help": "windows max-pooled into one slot, convolution only (default: 2); must divide r"},
     )
+    encoder_drop_null_slots: bool = field(
+        default=False,
+        metadata={
+            "help": "convolution only: no token attends to slots behind the end of its sentence (an ablation: a "
+            "sentence of up to pool * n / r tokens, 50 by default, is then left with one slot)"
+        },
+    )
     encoder_organization_groups: Optional[int] = field(
         default=None,
         metadata={
@@ -95,6 +102,7 @@ def set_encoder_defaults(
         set_default(args, "encoder_projection_sharing", "layer")
     if args.encoder_token_mixer == "convolution":
         set_default(args, "encoder_pool_size", 2)
+    set_default(args, "encoder_drop_null_slots", False)
 
 
 def set_tiny_sizes(args: Namespace) -> None:
@@ -205,11 +213,13 @@ def _check_unread_flags(args: Namespace) -> None:
     if token_mixer == "full":
         unread += ["encoder_reduced_length", "encoder_projection_sharing"]
     if token_mixer != "convolution":
-        unread.append("encoder_pool_size")
+        unread += ["encoder_pool_size", "encoder_drop_null_slots"]
     for name in unread:
-        if _given(args, name) is not None:
+        value = _given(args, name)
+        if value is not None and value is not False:
+            given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
             raise InputError(
-                f"--{name.replace('_', '-')} {_given(args, name)} has no effect with --encoder-token-mixer "
+                f"{given} has no effect with --encoder-token-mixer "
                 f"{token_mixer} and --encoder-channel-mixer {channel_mixer}: drop it, or choose a mixer that reads it"
             )
 

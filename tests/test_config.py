@@ -76,6 +76,7 @@ def test_setting_defaults_twice_changes_nothing(arch):
             "reduced-length 4 has no effect",
         ),
         ("linformer_mt", {"encoder_token_mixer": "full", "encoder_fixed_length": 99}, "fixed-length 99 has no effect"),
+        ("linformer_mt", {"encoder_drop_null_slots": True}, "--encoder-drop-null-slots has no effect"),
         (
             "linformer_mt",
             {"encoder_token_mixer": "sparse"},

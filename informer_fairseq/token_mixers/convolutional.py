@@ -46,6 +46,7 @@ class ConvolutionalProjection(nn.Module):
         self.kernel_size = fixed_length // reduced_length
         self.pool_size = pool_size
         self.num_slots = reduced_length // pool_size
+        self.positions_per_slot = self.kernel_size * pool_size
         self.weight = nn.Parameter(torch.empty(self.kernel_size, embed_dim, embed_dim))
         self.bias = nn.Parameter(torch.empty(embed_dim))
         self.reset_parameters()
@@ -77,21 +78,22 @@ class ConvolutionalProjection(nn.Module):
 
     def empty_slots(self, length: int) -> int:
         """How many of the r / pool slots cover none of ``length`` positions."""
-        return self.num_slots - -(-length // (self.kernel_size * self.pool_size))
+        return self.num_slots - -(-length // self.positions_per_slot)
 
 
 class ConvolutionalSelfAttention(ReducedSelfAttention):
     """Self-attention over r / pool slots made by :class:`ConvolutionalProjection` (Informer paper, section 4.3).
 
     ``K' = LeakyReLU(pool(conv(X W_K + b_K)))``, likewise the values, before the heads are split. A slot that covers no
-    token stays: it is what a query attends to when it attends to nothing. Cost per token: 4 C^2 for the linear maps,
-    2 C^2 to compress, 2 (r / pool) C for scores and values.
+    token stays, unless ``drop_null_slots``: it is what a query attends to when it attends to nothing. Cost per token:
+    4 C^2 for the linear maps, 2 C^2 to compress, 2 (r / pool) C for scores and values.
 
     Args:
         embed_dim: model width C.
         num_heads: number of heads h.
         projection: compresses the keys and, without ``value_projection``, the values as well.
         value_projection: the values' own projection; None to share the keys'.
+        drop_null_slots: let no query attend to a slot that covers no token of its sentence.
         **attention: ``dropout``, ``out_proj`` and ``head_composition``, as for :class:`ReducedSelfAttention`.
     """
 
@@ -102,9 +104,11 @@ class ConvolutionalSelfAttention(ReducedSelfAttention):
         num_heads: int,
         projection: ConvolutionalProjection,
         value_projection: Optional[ConvolutionalProjection] = None,
+        drop_null_slots: bool = False,
         **attention: Any,
     ):
         super().__init__(embed_dim=embed_dim, num_heads=num_heads, **attention)
+        self.drop_null_slots = drop_null_slots
         self.projection = projection
         self.value_projection = value_projection
 
@@ -132,8 +136,26 @@ class ConvolutionalSelfAttention(ReducedSelfAttention):
         else:
             keys = self.projection(uncompressed[0])
             values = self.value_projection(uncompressed[1])
-        mixed = self.attend(x, keys, values, max(1, self.projection.empty_slots(length)))
+        mixed = self.attend(x, keys, values, self.slot_scores(x, keys.size(1), padding_mask))
         return mixed.transpose(0, 1)  # B x T x C -> T x B x C
+
+    def slot_scores(self, x: Tensor, slots: int, padding_mask: Optional[Tensor]) -> Optional[Tensor]:
+        """What is added to the scores of the projection's ``slots`` slots (see ``attend``): counts, or a mask."""
+        length = x.size(1)
+        if self.drop_null_slots:
+            lengths = torch.full((x.size(0),), length, device=x.device)
+            if padding_mask is not None:
+                # A sentence of padding alone keeps its first slot, so that its softmax is finite.
+                lengths = padding_mask.logical_not().sum(dim=1).clamp(min=1)
+            first = torch.arange(slots, device=x.device) * self.projection.positions_per_slot
+            null = first >= lengths.view(-1, 1, 1, 1)  # B x 1 x 1 x S
+            return torch.zeros(null.shape, dtype=x.dtype, device=x.device).masked_fill(null, float("-inf"))
+        empty = self.projection.empty_slots(length)
+        if empty < 2:
+            return None
+        scores = x.new_zeros(slots)
+        scores[-1] = math.log(empty)
+        return scores
 
     def keys_and_values(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """B x T x C -> 2 x B x T x C: ``X W_K + b_K`` and ``X W_V + b_V``, zero at padded positions."""

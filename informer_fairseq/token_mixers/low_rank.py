@@ -96,5 +96,5 @@ class LowRankSelfAttention(ReducedSelfAttention):
         for_values = for_keys
         if self.value_projection is not None:
             for_values = self.value_projection(x, padding_mask)
-        mixed = self.attend(x, self.k_proj(for_keys), self.v_proj(for_values), 1)
+        mixed = self.attend(x, self.k_proj(for_keys), self.v_proj(for_values))
         return mixed.transpose(0, 1)  # B x T x C -> T x B x C

@@ -87,7 +87,7 @@ class AttentionWithDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, scores: Tensor, dropout: float) -> Tensor:
-        """B x h x T x d, B x h x S x d twice, scores (S) added for every head and query: B x h x T x d."""
+        """B x h x T x d, B x h x S x d twice, scores (S, or B x 1 x 1 x S) added: B x h x T x d."""
         ctx.scale = queries.size(3) ** -0.5
         weights, mask = _drop(_weights(queries, keys, scores, ctx.scale), dropout)
         ctx.save_for_backward(queries, keys, values, scores, mask)

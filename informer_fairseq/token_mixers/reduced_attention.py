@@ -71,7 +71,7 @@ class ReducedSelfAttention(nn.Module):
             nn.init.xavier_uniform_(self.out_proj.weight)
             nn.init.zeros_(self.out_proj.bias)
 
-    def attend(self, x: Tensor, keys: Tensor, values: Tensor, repeats_of_last: int) -> Tensor:
+    def attend(self, x: Tensor, keys: Tensor, values: Tensor, scores: Optional[Tensor] = None) -> Tensor:
         """Lets every position attend to the slots, projects the result and composes the heads.
 
         ``softmax((X W_Q) K^T) V W_O`` may be multiplied in two orders with the same result: as written, or with W_Q and
@@ -82,20 +82,16 @@ class ReducedSelfAttention(nn.Module):
             x: B x T x C, the input of the queries.
             keys: B x S x C.
             values: B x S x C.
-            repeats_of_last: how many equal slots the last one stands for; 1 if it stands for itself. Equal slots get
-                equal weights, so one slot with log(count) added to its score is exact.
+            scores: S, or B x 1 x 1 x S, added to the scores of every head and query; None to add nothing. With
+                log(count) one slot stands for that many equal ones, exactly, as these would get equal weights.
 
         Returns:
             B x T x C.
         """
-        length, slots = x.size(1), keys.size(1)
-        scores = x.new_zeros(slots)  # what is added to every score
-        if repeats_of_last > 1:
-            scores[-1] = math.log(repeats_of_last)
-        if self.slots_first_is_cheaper(length, slots):
+        if self.slots_first_is_cheaper(x.size(1), keys.size(1)):
             mixed = self.attend_slots_first(x, keys, values, scores)
         else:
-            mixed = self.attend_queries_first(x, keys, values, scores if repeats_of_last > 1 else None)
+            mixed = self.attend_queries_first(x, keys, values, scores)
         if self.head_composition is not None:
             mixed = self.head_composition(mixed)
         return mixed
@@ -113,7 +109,7 @@ class ReducedSelfAttention(nn.Module):
         return slots_first < queries_first
 
     def attend_queries_first(self, x: Tensor, keys: Tensor, values: Tensor, scores: Optional[Tensor]) -> Tensor:
-        """Attention in the usual order, up to ``out_proj``; ``scores`` (S) are added for every head and query."""
+        """Attention in the usual order, up to ``out_proj``; ``scores`` as for ``attend``."""
         batch, length, slots = x.size(0), x.size(1), keys.size(1)
         queries = self.q_proj(x).view(batch, length, self.num_heads, self.head_dim).transpose(1, 2)
         keys = keys.view(batch, slots, self.num_heads, self.head_dim).transpose(1, 2)
@@ -134,10 +130,12 @@ class ReducedSelfAttention(nn.Module):
             )
         return self.out_proj(attended.transpose(1, 2).reshape(batch, length, -1))  # B x h x T x d -> B x T x C
 
-    def attend_slots_first(self, x: Tensor, keys: Tensor, values: Tensor, scores: Tensor) -> Tensor:
-        """Attention with query map and ``out_proj`` taken to the slots; ``scores`` (S) are added for every head."""
+    def attend_slots_first(self, x: Tensor, keys: Tensor, values: Tensor, scores: Optional[Tensor]) -> Tensor:
+        """Attention with query map and ``out_proj`` taken to the slots; ``scores`` as for ``attend``."""
         batch, slots = x.size(0), keys.size(1)
         heads, width = self.num_heads, self.head_dim
+        if scores is None:
+            scores = x.new_zeros(slots)
         keys = self.slots_by_head(keys) * width**-0.5  # h x B S x d
         query_weight = self.q_proj.weight.view(heads, width, self.embed_dim)  # h d x C -> h x d x C
         query_bias = self.q_proj.bias.view(heads, width, 1)

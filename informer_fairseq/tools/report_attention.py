@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -72,10 +72,10 @@ class _Recorder:
         self.weights = self.attended = torch.empty(0)
         original = attention.attend
 
-        def attend(x: Tensor, keys: Tensor, values: Tensor, repeats_of_last: int) -> Tensor:
+        def attend(x: Tensor, keys: Tensor, values: Tensor, scores: Optional[Tensor] = None) -> Tensor:
             self.attended = x
-            self.weights = slot_weights(attention, x, keys, repeats_of_last)
-            return original(x, keys, values, repeats_of_last)
+            self.weights = slot_weights(attention, x, keys, scores)
+            return original(x, keys, values, scores)
 
         self.attention.attend = attend  # type: ignore[method-assign]
 
@@ -84,21 +84,22 @@ class _Recorder:
         del self.attention.attend
 
 
-def slot_weights(attention: ReducedSelfAttention, x: Tensor, keys: Tensor, repeats_of_last: int) -> Tensor:
+def slot_weights(attention: ReducedSelfAttention, x: Tensor, keys: Tensor, added: Optional[Tensor] = None) -> Tensor:
     """The mean over heads of the attention to the slots.
 
     Args:
         attention: the layer's attention.
         x: B x T x C, the input of the queries.
         keys: B x S x C.
-        repeats_of_last: how many equal slots the last one stands for.
+        added: what is added to the scores, as for ``attend``.
 
     Returns:
         B x T x S.
     """
     queries = _by_head(attention.q_proj(x), attention.num_heads)
     scores = queries @ _by_head(keys, attention.num_heads).transpose(2, 3) / math.sqrt(attention.head_dim)
-    scores[..., -1] += math.log(max(1, repeats_of_last))
+    if added is not None:
+        scores = scores + added
     return scores.softmax(dim=3).mean(dim=1)
 
 

@@ -57,12 +57,14 @@ def test_systems_are_of_one_size(root):
         "informer_mt_n64": ("encoder_fixed_length", 64),
         "informer_mt_r4": ("encoder_reduced_length", 4),
         "informer_mt_pool1": ("encoder_pool_size", 1),
+        "informer_mt_no_null_slots": ("encoder_drop_null_slots", True),
         "informer_mt_sharing_none": ("encoder_projection_sharing", "none"),
         "full_informer": ("encoder_token_mixer", "full"),
     }.items():
         changed = {key for key, kept in vars(systems["informer_mt"]).items() if vars(systems[name]).get(key) != kept}
         assert getattr(systems[name], field) == value and field in changed
-        assert changed - {"encoder_reduced_length", "encoder_pool_size", "encoder_projection_sharing"} <= {field}
+        read = {"encoder_reduced_length", "encoder_pool_size", "encoder_projection_sharing"}
+        assert changed - read <= {field}
 
 
 def test_the_download_counts_lines(recipe, tmp_path):

@@ -37,6 +37,7 @@ SLIPS: Dict[str, Tuple[Optional[str], ...]] = {
     **{f"--{side}-layer-composition": (*LAYER_COMPOSITIONS, "bottom") for side in SIDES},
     **{f"--{side}-xformers-att-config": ("{}", "x") for side in SIDES},
     **{f"--encoder-{name}": NUMBERS for name in ("fixed-length", "reduced-length", "pool-size", "organization-groups")},
+    "--encoder-drop-null-slots": (None,),
     "--encoder-token-mixer": (*TOKEN_MIXERS, "none"),
     "--encoder-channel-mixer": (*CHANNEL_MIXERS, "none"),
     "--encoder-projection-sharing": (*SHARING_MODES, "heads"),
@@ -181,6 +182,8 @@ def _draw_sizes(drawn: FlagSet, generator: random.Random) -> None:
             flags["--encoder-projection-sharing"] = generator.choice(SHARING_MODES)
     if mixers[0] == "convolution":
         flags["--encoder-pool-size"] = str(pool)
+        if generator.random() < 0.3:
+            flags["--encoder-drop-null-slots"] = None
     if organizes and generator.random() < 0.4:
         groups = [divisor for divisor in range(1, fixed + 1) if fixed % divisor == 0]
         flags["--encoder-organization-groups"] = str(generator.choice(groups))

@@ -60,7 +60,11 @@ def convolutional(mixer, x, lengths):
         tokens = x[:length, number]
         keys = F.pad(tokens @ mixer.k_proj.weight.t() + mixer.k_proj.bias, (0, 0, 0, n - length))
         values = F.pad(tokens @ mixer.v_proj.weight.t() + mixer.v_proj.bias, (0, 0, 0, n - length))
-        outputs.append(attend_one(mixer, tokens, convolve(mixer.projection, keys), convolve(for_values, values)))
+        keys, values = convolve(mixer.projection, keys), convolve(for_values, values)
+        if mixer.drop_null_slots:
+            filled = -(-length // (mixer.projection.kernel_size * mixer.projection.pool_size))
+            keys, values = keys[:filled], values[:filled]
+        outputs.append(attend_one(mixer, tokens, keys, values))
     return outputs
 
 

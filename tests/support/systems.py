@@ -38,6 +38,7 @@ def mixers(draw, arch):
         flags["encoder_projection_sharing"] = draw(st.sampled_from(SHARING_MODES))
     if token == "convolution":
         flags["encoder_pool_size"] = draw(st.sampled_from(divisors(r)))
+        flags["encoder_drop_null_slots"] = draw(st.booleans())
     if channel == "information-organization":
         flags["encoder_organization_groups"] = draw(st.sampled_from(divisors(n)))
     else:

@@ -8,13 +8,13 @@ from tests.support import references
 LENGTHS = (1, 2, 7, 8, 9, 25, 26, 199, 200)
 
 
-def mixer(own_value_projection=False, width=12, heads=2, n=200, r=8, pool=2):
+def mixer(own_value_projection=False, width=12, heads=2, n=200, r=8, pool=2, **more):
     def projection():
         return ConvolutionalProjection(embed_dim=width, fixed_length=n, reduced_length=r, pool_size=pool)
 
     value_projection = projection() if own_value_projection else None
     return ConvolutionalSelfAttention(
-        embed_dim=width, num_heads=heads, projection=projection(), value_projection=value_projection
+        embed_dim=width, num_heads=heads, projection=projection(), value_projection=value_projection, **more
     ).double()
 
 
@@ -30,6 +30,20 @@ def test_equals_literal_padding_to_n(length, own_value_projection):
 def test_every_pool_size_and_partly_filled_slots(length, pool):
     x, lengths, mask = references.random_input(length, 3, 12)
     references.assert_equal_with_gradients(mixer(n=24, r=6, pool=pool), references.convolutional, x, lengths, mask)
+
+
+@pytest.mark.parametrize("length", [1, 4, 8, 9, 17, 24])
+def test_null_slots_can_be_dropped(length):
+    """Sentence by sentence: a slot that a batch's longest sentence fills may be another one's null slot."""
+    x, lengths, mask = references.random_input(length, 4, 12)
+    dropping = mixer(n=24, r=6, pool=2, drop_null_slots=True)
+    references.assert_equal_with_gradients(dropping, references.convolutional, x, lengths, mask)
+    references.assert_equal_with_gradients(dropping, references.convolutional, x, [length] * 4, None)
+
+
+def test_a_sentence_of_padding_alone_keeps_its_first_slot():
+    dropping = mixer(n=24, r=6, pool=2, drop_null_slots=True)
+    assert dropping(torch.randn(9, 1, 12, dtype=torch.float64), torch.ones(1, 9, dtype=torch.bool)).isfinite().all()
 
 
 @pytest.mark.parametrize(("length", "empty"), [(1, 3), (25, 3), (50, 3), (51, 2), (100, 2), (151, 0), (200, 0)])

@@ -13,6 +13,7 @@ from informer_fairseq.token_mixers.recomputed_attention import (
 from informer_fairseq.token_mixers.reduced_attention import ReducedSelfAttention
 
 BATCH, LENGTH, SLOTS, HEADS, WIDTH = 3, 7, 4, 2, 10
+COUNTS = torch.tensor([1.0, 1.0, 2.0]).log()  # the last of three slots stands for two
 
 
 def doubles(*shapes):
@@ -81,7 +82,7 @@ def test_autocast_is_the_same_in_the_backward_pass(length):
 
     def run():
         torch.manual_seed(5)
-        out = attention.attend(*given, 2)
+        out = attention.attend(*given, COUNTS)
         return out, torch.autograd.grad(out.float().sum(), [*given, *attention.q_proj.parameters()])
 
     exact, exact_gradients = run()
@@ -102,7 +103,7 @@ def test_with_dropout_no_attention_weights_are_kept(length):
     given = [torch.randn(2, n, 32, requires_grad=True) for n in (length, slots, slots)]
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        attention.attend(*given, 2)
+        attention.attend(*given, COUNTS)
     weights = 2 * length * heads * slots
     numbers = [tensor.untyped_storage().nbytes() // 4 for tensor in kept if tensor.is_floating_point()]
     assert len(numbers) > 3 and weights not in numbers

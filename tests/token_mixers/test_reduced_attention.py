@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -36,7 +38,19 @@ def test_one_slot_stands_for_equal_ones(length, count):
     assert attention.slots_first_is_cheaper(length, 3) == (length == 40)
     repeated = [torch.cat([rows, rows[:, -1:].expand(-1, count - 1, -1)], dim=1) for rows in (keys, values)]
     expected = attention.attend_queries_first(x, *repeated, None)
-    torch.testing.assert_close(attention.attend(x, keys, values, count), expected, rtol=1e-10, atol=1e-12)
+    scores = torch.tensor([0.0, 0.0, math.log(count)], dtype=torch.float64)
+    torch.testing.assert_close(attention.attend(x, keys, values, scores), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 40])
+def test_scores_may_differ_between_sentences_and_forbid_slots(length):
+    attention, x, keys, values = attention_and_input(length, 3, heads=1)
+    scores = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.5, -math.inf], [0.0, -math.inf, -math.inf]], dtype=torch.float64)
+    out = attention.attend(x, keys, values, scores.view(3, 1, 1, 3))
+    for number, slots in enumerate((3, 2, 1)):
+        row = slice(number, number + 1)
+        expected = attention.attend(x[row], keys[row, :slots], values[row, :slots], scores[number, :slots])
+        torch.testing.assert_close(out[row], expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [1, 40])
@@ -44,8 +58,8 @@ def test_dropout_falls_on_the_attention_weights_in_training_only(length):
     attention, x, keys, values = attention_and_input(length, 3, heads=1)
     attention.dropout = 1.0
     constant = attention.out_proj.bias.expand(3, length, 32)
-    assert torch.equal(attention.train().attend(x, keys, values, 1), constant)
-    assert not torch.allclose(attention.eval().attend(x, keys, values, 1), constant)
+    assert torch.equal(attention.train().attend(x, keys, values), constant)
+    assert not torch.allclose(attention.eval().attend(x, keys, values), constant)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.5, float("inf"), float("nan")])

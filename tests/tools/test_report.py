@@ -198,9 +198,10 @@ def test_slot_weights_are_those_of_the_layer(arch, data_bin, tmp_path):
     model = save_small(tmp_path / "model.pt", data_bin[0], arch, extra=["--encoder-attention-heads", "1"])
     layer = next(module for module in model.modules() if isinstance(module, ReducedSelfAttention))
     x, keys, values = torch.randn(2, 6, 16), torch.randn(2, 3, 16), torch.randn(2, 3, 16)
-    weights = report_attention.slot_weights(layer, x, keys, 4)
+    added = torch.tensor([0.0, -1.0, math.log(4)])
+    weights = report_attention.slot_weights(layer, x, keys, added)
     with torch.no_grad():
-        assert torch.allclose(layer.out_proj(weights @ values), layer.attend(x, keys, values, 4), atol=1e-5)
+        assert torch.allclose(layer.out_proj(weights @ values), layer.attend(x, keys, values, added), atol=1e-5)
 
 
 # --------------------------------------------------------------------------------------------------------------- page
