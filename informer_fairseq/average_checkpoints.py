@@ -22,8 +22,8 @@ from informer_fairseq.errors import InputError
 def average(paths: Sequence[str]) -> Dict[str, Any]:
     """Averages the ``model`` entries of checkpoints.
 
-    Floating-point weights are summed in float64; integers and anything else must be equal everywhere. Weights that
-    share memory in the checkpoints (tied embeddings, shared projections) share it in the result.
+    Floating-point weights are summed in float64; integers, versions and anything else must be equal everywhere. Weights
+    that share memory in the checkpoints (tied embeddings, shared projections) share it in the result.
 
     Args:
         paths: checkpoint files of one architecture.
@@ -43,17 +43,20 @@ def average(paths: Sequence[str]) -> Dict[str, Any]:
         memory = (value.untyped_storage().data_ptr(), value.storage_offset(), value.shape, value.stride())
         tied[name] = names_by_memory.setdefault(memory, name) if value.numel() else name
         if tied[name] == name:
-            sums[name] = value.double() if value.is_floating_point() else value.clone()
+            sums[name] = value.double() if _is_averaged(name, value) else value.clone()
     for path in paths[1:]:
         model = _read(path)["model"]
+        for name in _add_scales(first["model"], model):
+            sums[name], tied[name] = first["model"][name].clone(), name
+        _add_scales(model, first["model"])
         _check_match(paths[0], first["model"], path, model)
         for name, total in sums.items():
-            if total.is_floating_point():
+            if _is_averaged(name, total):
                 total += model[name].double()
             elif not torch.equal(total, model[name]):
                 raise InputError(f"{name} is {model[name].tolist()} in {path} but {total.tolist()} in {paths[0]}")
     dtypes = {name: value.dtype for name, value in first["model"].items()}
-    means = {n: (s / len(paths)).to(dtypes[n]) if s.is_floating_point() else s for n, s in sums.items()}
+    means = {n: (s / len(paths)).to(dtypes[n]) if _is_averaged(n, s) else s for n, s in sums.items()}
     first["model"] = {name: means[source] for name, source in tied.items()}
     first["last_optimizer_state"] = None
     return first
@@ -85,6 +88,17 @@ def _read(path: str) -> Dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise InputError(f"{path} is no fairseq checkpoint: it has no 'model' entry")
     return state
+
+
+def _is_averaged(name: str, value: torch.Tensor) -> bool:
+    return value.is_floating_point() and "version" not in name.rpartition(".")[2]
+
+
+def _add_scales(model: Dict[str, torch.Tensor], other: Dict[str, torch.Tensor]) -> List[str]:
+    """Gives a model from before the scales of layer compositions those that the other one has; returns their names."""
+    missing = [name for name in other.keys() - model.keys() if name.endswith(".scale_version")]
+    model.update({name: torch.ones_like(other[name]) for name in missing})
+    return missing
 
 
 def _check_match(first_path: str, first: Dict[str, Any], path: str, other: Dict[str, Any]) -> None:

@@ -52,8 +52,8 @@ class CompositionConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "initialisation of linear and bilinear compositions: near the plain Transformer, the layers' "
-            "outputs scaled by their number (transformer, the default), or Xavier for every matrix and zero for every "
-            "bias, without a scale (plain)"
+            "outputs divided by their number, rounded up to a power of two (transformer, the default), or Xavier for "
+            "every matrix and zero for every bias, the outputs as they are (plain)"
         },
     )
     init_from_transformer: Optional[str] = field(

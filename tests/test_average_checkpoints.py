@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from informer_fairseq import average_checkpoints
+from informer_fairseq.errors import InputError
 from tests.support.models import build_small
 
 
@@ -32,6 +33,37 @@ def test_the_mean_of_every_weight(tmp_path):
     assert mean["model"]["encoder.length_version"].tolist() == [40, 8, 2]
     assert mean["cfg"]["model"].arch == "x" and mean["last_optimizer_state"] is None
     build_small("informer_mt").load_state_dict(mean["model"], strict=True)
+
+
+def scale(model, **changes):
+    """The state of a model with layer compositions, without a scale or with another one."""
+    name = "encoder.layer_composition.concatenation.scale_version"
+    state = dict(model.state_dict())
+    if not changes:
+        del state[name]
+    else:
+        state[name] = torch.tensor(changes["s"])
+    return name, state
+
+
+@pytest.mark.parametrize("old_first", [True, False])
+def test_a_scale_that_is_missing_is_one(old_first, tmp_path):
+    """As in a run that was resumed with the code that knows scales."""
+    model = build_small("ni_transformer")
+    states = [scale(model)[1], scale(model, s=1.0)[1]]
+    paths = [checkpoint(tmp_path / f"{n}.pt", state) for n, state in enumerate(states if old_first else states[::-1])]
+    mean = average_checkpoints.average(paths)["model"]
+    assert mean.keys() == states[1].keys() and all(torch.equal(mean[name], states[1][name]) for name in mean)
+
+
+def test_other_scales_are_refused(tmp_path):
+    model = build_small("ni_transformer")
+    name, other = scale(model, s=0.125)
+    for number, state in enumerate((model.state_dict(), other, scale(model)[1])):
+        checkpoint(tmp_path / f"{number}.pt", state)
+    for second, value in ((1, 0.125), (2, 1.0)):
+        with pytest.raises(InputError, match=f"{name} is {value} in .*{second}.pt but 0.5 in .*0.pt"):
+            average_checkpoints.average([str(tmp_path / "0.pt"), str(tmp_path / f"{second}.pt")])
 
 
 def test_shared_weights_are_stored_once(tmp_path):

@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from informer_fairseq.compositions.scaled_concatenation import ScaledConcatenation
+from informer_fairseq.compositions.scaled_concatenation import ScaledComposition
 
 
 class BilinearInteraction(nn.Module):
@@ -40,7 +40,7 @@ class BilinearInteraction(nn.Module):
         return self.pool(product.to(factors.dtype)) * scale.to(factors.dtype)
 
 
-class LowRankBilinearPooling(nn.Module):
+class LowRankBilinearPooling(ScaledComposition):
     """``P^T ((U^T R + u) (.) (V^T R + v))`` over the concatenation R of N vectors (NI paper, Eq. 9 to 11).
 
     The biases u and v are what appending ones to R amounts to: they add the first-order terms. Without them it is the
@@ -69,7 +69,7 @@ class LowRankBilinearPooling(nn.Module):
         first_order: bool = True,
         input_scale: float = 1.0,
     ):
-        super().__init__()
+        super().__init__(input_scale)
         if min(num_inputs, input_dim, output_dim) < 1:
             raise ValueError(f"cannot pool {num_inputs} vectors of width {input_dim} into width {output_dim}")
         if rank < 1:
@@ -77,7 +77,6 @@ class LowRankBilinearPooling(nn.Module):
         self.input_dim = input_dim
         self.rank = rank
         self.first_order = first_order
-        self.concatenation = ScaledConcatenation(input_scale)
         self.factors = nn.Linear(num_inputs * input_dim, 2 * rank, bias=first_order)  # [U V]^T and [u v]
         self.interaction = BilinearInteraction(rank=rank, output_dim=output_dim)
         self.reset_parameters()
@@ -103,6 +102,7 @@ class LowRankBilinearPooling(nn.Module):
         """Xavier for all three matrices, zero biases."""
         for factor in self.factors.weight.chunk(2):
             nn.init.xavier_uniform_(factor)
+        self.factors.weight /= self.concatenation.scale_version
         nn.init.xavier_uniform_(self.interaction.pool.weight)
         if self.first_order:
             nn.init.zeros_(self.factors.bias)

@@ -6,10 +6,10 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from informer_fairseq.compositions.scaled_concatenation import ScaledConcatenation
+from informer_fairseq.compositions.scaled_concatenation import ScaledComposition
 
 
-class LinearCombination(nn.Module):
+class LinearCombination(ScaledComposition):
     """``sum_i r_i W_i``: every vector through its own linear map, without bias (NI paper, Eq. 4).
 
     The N maps are one matrix over the concatenated vectors, so that one product does them all. Cost: N d d_out
@@ -27,11 +27,10 @@ class LinearCombination(nn.Module):
     """
 
     def __init__(self, *, num_inputs: int, input_dim: int, output_dim: int, input_scale: float = 1.0):
-        super().__init__()
+        super().__init__(input_scale)
         if min(num_inputs, input_dim, output_dim) < 1:
             raise ValueError(f"cannot combine {num_inputs} vectors of width {input_dim} into width {output_dim}")
         self.input_dim = input_dim
-        self.concatenation = ScaledConcatenation(input_scale)
         self.combine = nn.Linear(num_inputs * input_dim, output_dim, bias=False)
         self.reset_parameters()
 

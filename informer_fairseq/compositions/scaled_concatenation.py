@@ -18,9 +18,10 @@ class ScaledConcatenation(nn.Module):
     Why a scale: Adam moves every weight by about the learning rate, whatever its gradient. The layers' outputs of a
     Transformer resemble one another, so the N d weights that meet them move a result N times as far as the d weights
     of a plain linear map would, and a learning rate that suits the rest of the model is too high here. With s = 1 / N,
-    and weights N times as large, the functions and the start are the same, and the step is that of the other maps.
+    and weights N times as large, the functions and the start are the same, and the step is that of the other maps;
+    the next smaller power of two makes it at most half as long.
 
-    The scale is kept with the weights. A checkpoint without one was trained with s = 1 and keeps its function.
+    The scale is kept with the weights (see :class:`ScaledComposition`).
 
     Args:
         scale: s, a power of two, so that dividing weights by it is exact.
@@ -33,10 +34,25 @@ class ScaledConcatenation(nn.Module):
         # fairseq's moving average leaves alone what has "version" in its name.
         self.register_buffer("scale_version", torch.tensor(scale))
 
-    def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        state_dict.setdefault(f"{prefix}scale_version", torch.ones(()))
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
     def forward(self, inputs: List[Tensor]) -> Tensor:
         """N tensors (..., d) -> (..., N d)."""
         return torch.cat(inputs, dim=-1).mul_(self.scale_version)
+
+
+class ScaledComposition(nn.Module):
+    """A composition whose weights read a :class:`ScaledConcatenation`, and start divided by its scale.
+
+    A checkpoint that holds its weights but no scale is from before the scale: it was trained with s = 1, and keeps it.
+
+    Args:
+        scale: of the concatenation.
+    """
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.concatenation = ScaledConcatenation(scale)
+
+    def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        if any(name.startswith(prefix) for name in state_dict):
+            state_dict.setdefault(f"{prefix}concatenation.scale_version", torch.ones(()))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

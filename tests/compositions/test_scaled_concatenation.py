@@ -88,6 +88,17 @@ def test_a_checkpoint_from_before_the_scale_keeps_its_function(name):
     assert kept.concatenation.scale_version == 0.25
 
 
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_a_state_without_its_weights_changes_nothing(name):
+    composition = COMPOSITIONS[name](input_scale=0.25)
+    composition.load_state_dict({}, strict=False)
+    assert composition.concatenation.scale_version == 0.25
+    whole = composition.state_dict()
+    del whole["concatenation.scale_version"], whole[next(iter(whole))]
+    with pytest.raises(RuntimeError, match="Missing key"):
+        composition.load_state_dict(whole)
+
+
 def test_so_does_that_of_a_whole_model():
     old, new = (build_small("ni_transformer", encoder_layers=2, decoder_layers=2).eval() for _ in range(2))
     weights = {key: value for key, value in old.state_dict().items() if "scale" not in key}
