@@ -42,7 +42,13 @@ def test_importing_again_by_path_registers_nothing_twice(root):
     before = dict(ARCH_MODEL_REGISTRY)
     utils.import_user_module(argparse.Namespace(user_dir=str(root / "informer_fairseq")))
     assert before == ARCH_MODEL_REGISTRY
-    expected = {f"{arch}{size}" for arch in ALL_ARCHS for size in ("", "_tiny")} | {"ni_transformer_big"}
+    expected = {f"{arch}{size}" for arch in ALL_ARCHS for size in ("", "_tiny")} | {
+        "informer_mt_deep",
+        "informer_mt_deep_tiny",
+        "informer_ni_mt",
+        "informer_ni_mt_tiny",
+        "ni_transformer_big",
+    }
     assert expected <= ARCH_MODEL_REGISTRY.keys()
     assert "chunked_label_smoothed_cross_entropy" in CRITERION_REGISTRY
 

@@ -57,6 +57,25 @@ def test_the_tiny_sizes(arch):
     assert model.encoder.length_version.tolist() == [200, 8, 0 if arch.startswith("linformer") else 2]
 
 
+@pytest.mark.parametrize("size", ["", "_tiny"])
+def test_the_informer_with_neuron_interaction_is_a_set_of_flags(size):
+    composed = {"decoder_layer_composition": "bilinear", "head_composition": "bilinear"}
+    mixed = flags(f"informer_ni_mt{size}")
+    assert vars(mixed) == {**vars(flags(f"informer_mt{size}", **composed)), "arch": f"informer_ni_mt{size}"}
+    assert (mixed.encoder_layer_composition, mixed.composition_rank) == ("top", mixed.encoder_embed_dim)
+    assert vars(flags(f"informer_ni_mt{size}", head_composition="linear"))["head_composition"] == "linear"
+    assert ARCH_MODEL_REGISTRY[f"informer_ni_mt{size}"] is InformerMTModel
+
+
+@pytest.mark.parametrize(("size", "depth"), [("", (9, 3)), ("_tiny", (6, 2))])
+def test_the_deep_informer_differs_in_its_depths_alone(size, depth):
+    usual, deep = (vars(flags(arch)) for arch in (f"informer_mt{size}", f"informer_mt_deep{size}"))
+    depths = {"encoder_layers": depth[0], "decoder_layers": depth[1]}
+    assert deep == {**usual, **depths, "arch": f"informer_mt_deep{size}"}
+    assert vars(flags(f"informer_mt_deep{size}", decoder_layers=5))["decoder_layers"] == 5
+    assert ARCH_MODEL_REGISTRY[f"informer_mt_deep{size}"] is InformerMTModel
+
+
 @pytest.mark.parametrize("arch", EFFICIENT_ARCHS)
 def test_ours_are_the_registered_ones(arch):
     assert MODEL_REGISTRY[arch].__module__ == f"informer_fairseq.models.{arch}"
