@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.systems import PAD, build_system, examples, lengths, pad, sentences, systems
+from tests.support.systems import PAD, build_system, examples, lengths, pad, sentences, softmax_of_own_type, systems
 
 
 @st.composite
@@ -57,18 +57,16 @@ def test_the_encoding_depends_on_neither_batch_nor_padding(case):
 @examples(60)
 @given(systems_with_batches())
 def test_the_logits_depend_on_neither_batch_nor_padding(case):
-    """The decoder reads the encoder's padded columns through a mask: no logit may move.
-
-    (fairseq's attention takes its softmax in float32 whatever the model's type, hence 1e-6.)
-    """
+    """Float64: the decoder reads the encoder's padded columns through a mask, and no logit may move."""
     arch, flags, sizes, sides, extra = case
     model = build_system(arch, flags)
     rows = sentences(sizes)
     target = torch.stack(sentences([6] * len(rows), seed=5))
-    logits = model(pad(rows, sides, extra), None, target)[0]
-    for number, row in enumerate(rows):
-        alone = model(row.unsqueeze(0), None, target[number : number + 1])[0]
-        torch.testing.assert_close(logits[number], alone[0], rtol=0, atol=1e-6)
+    with softmax_of_own_type():
+        logits = model(pad(rows, sides, extra), None, target)[0]
+        alone = [model(row.unsqueeze(0), None, target[n : n + 1])[0][0] for n, row in enumerate(rows)]
+    for one, expected in zip(logits, alone):
+        torch.testing.assert_close(one, expected, rtol=0, atol=1e-9)
 
 
 @examples(30)
