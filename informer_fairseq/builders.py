@@ -14,7 +14,7 @@ from torch import Tensor
 from informer_fairseq import compat
 from informer_fairseq.attention import ComposedAttention, HeadAggregation, HeadInteraction, IdentityProjection
 from informer_fairseq.channel_mixers.information_organization import InformationOrganization
-from informer_fairseq.compositions.bilinear_pooling import LowRankBilinearPooling, start_from_linear
+from informer_fairseq.compositions.bilinear_pooling import LowRankBilinearPooling
 from informer_fairseq.compositions.hierarchical import HierarchicalAggregation
 from informer_fairseq.compositions.linear import LinearCombination
 from informer_fairseq.compositions.scaled_concatenation import scale_of
@@ -152,7 +152,7 @@ def build_head_composition(cfg: Any, embed_dim: int, num_heads: int) -> Tuple[Op
         nn.init.xavier_uniform_(output_projection.weight)
         nn.init.zeros_(output_projection.bias)
         if cfg.composition_start == "transformer" and not cfg.composition_second_order_only:
-            start_from_linear(pooling.factors, pooling.interaction.pool, torch.eye(embed_dim))
+            pooling.start_from_linear(torch.eye(embed_dim))
     composition = HeadInteraction(interaction=pooling.interaction, output_projection=output_projection)
     return with_quantization_noise(pooling.factors, cfg), with_quantization_noise(composition, cfg)
 

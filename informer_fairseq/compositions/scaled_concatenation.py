@@ -19,7 +19,7 @@ class ScaledConcatenation(nn.Module):
     Transformer resemble one another, so the N d weights that meet them move a result N times as far as the d weights
     of a plain linear map would, and a learning rate that suits the rest of the model is too high here. With s = 1 / N,
     and weights N times as large, the functions and the start are the same, and the step is that of the other maps;
-    the next smaller power of two makes it at most half as long.
+    with the next smaller power of two it is more than half as long.
 
     The scale is kept with the weights (see :class:`ScaledComposition`).
 
