@@ -6,7 +6,7 @@ from typing import List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from informer_fairseq.config import check_choice, set_default
+from informer_fairseq.config import as_given, check_choice, set_default
 from informer_fairseq.errors import InputError
 
 LAYER_COMPOSITIONS = ("top", "linear", "hierarchical", "bilinear")
@@ -166,9 +166,8 @@ def _check_unread(args: Namespace) -> None:
     if not _has_start(args):
         unread.append("composition_start")
     for name in unread:
-        value = getattr(args, name, None)
-        if value is not None and value is not False:
-            given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        given = as_given(args, name)
+        if given is not None:
             raise InputError(
                 f"{given} has no effect with --encoder-layer-composition {args.encoder_layer_composition}, "
                 f"--decoder-layer-composition {args.decoder_layer_composition} and --head-composition "

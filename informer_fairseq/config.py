@@ -215,9 +215,8 @@ def _check_unread_flags(args: Namespace) -> None:
     if token_mixer != "convolution":
         unread += ["encoder_pool_size", "encoder_drop_null_slots"]
     for name in unread:
-        value = _given(args, name)
-        if value is not None and value is not False:
-            given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        given = as_given(args, name)
+        if given is not None:
             raise InputError(
                 f"{given} has no effect with --encoder-token-mixer "
                 f"{token_mixer} and --encoder-channel-mixer {channel_mixer}: drop it, or choose a mixer that reads it"
@@ -246,6 +245,14 @@ def check_choice(flag: str, value: Any, choices: tuple) -> None:
     """Refuses a value that is not one of the choices (Raises InputError)."""
     if value not in choices:
         raise InputError(f"{flag} {value} is not one of {', '.join(choices)}")
+
+
+def as_given(args: Namespace, name: str) -> Optional[str]:
+    """A flag as it was written, for a message; None where it was not given or is a switch that is off."""
+    value = _given(args, name)
+    if value is None or value is False:
+        return None
+    return f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
 
 
 def _given(args: Namespace, name: str) -> Any:
