@@ -24,6 +24,14 @@ choose_python() {
     command -v "$PYTHON" >/dev/null || fail "no Python at '$PYTHON'; run make setup, or set PYTHON"
 }
 
+# choose_threads [DEFAULT]: THREADS of the CPU; another number rounds otherwise.
+choose_threads() {
+    THREADS="${THREADS:-${1:-}}"
+    if [[ -z "$THREADS" ]]; then return; fi
+    [[ "$THREADS" =~ ^[1-9][0-9]*$ ]] || fail "THREADS is '$THREADS'; it is a whole number, 1 or more"
+    export OMP_NUM_THREADS="$THREADS" MKL_NUM_THREADS="$THREADS"
+}
+
 # choose_device [OPTION ...]: the array device gets --cpu, or the given options where there is a GPU.
 choose_device() {
     device=("$@")
@@ -48,29 +56,29 @@ set_sizes() {
 }
 
 # choose_architecture: the array architecture gets fairseq's flags for ARCH at SIZE, base or tiny, with n = FIXED_LENGTH
-# where the encoder has one; name gets the architecture's name with its size.
+# where the encoder has one; full_name gets the architecture's name with its size.
 choose_architecture() {
     case "$SIZE" in
         base) set_sizes 6 512 2048 8 ;;
         tiny) set_sizes 4 128 256 4 ;;
         *) fail "SIZE is '$SIZE'; it is base or tiny" ;;
     esac
-    name="$ARCH"
+    full_name="$ARCH"
     case "$ARCH" in
         transformer)
-            if [[ "$SIZE" == tiny ]]; then name="transformer_tiny"; fi
+            if [[ "$SIZE" == tiny ]]; then full_name="transformer_tiny"; fi
             architecture=(--arch transformer "${sizes[@]}")
             return
             ;;
         *informer* | ni_transformer*)
-            if [[ "$SIZE" == tiny && "$ARCH" != *_tiny ]]; then name="${ARCH}_tiny"; fi
+            if [[ "$SIZE" == tiny && "$ARCH" != *_tiny ]]; then full_name="${ARCH}_tiny"; fi
             ;;
         *)
             [[ "$SIZE" == base ]] || fail "SIZE=$SIZE is for transformer and the plugin's architectures; leave it for $ARCH"
             ;;
     esac
-    architecture=(--arch "$name")
-    if [[ "$name" == *informer* ]]; then architecture+=(--encoder-fixed-length "$FIXED_LENGTH"); fi
+    architecture=(--arch "$full_name")
+    if [[ "$full_name" == *informer* ]]; then architecture+=(--encoder-fixed-length "$FIXED_LENGTH"); fi
 }
 
 # finished FILE KEY INPUT ...: FILE was made with the settings KEY, and no INPUT is newer.
@@ -168,6 +176,19 @@ train_once() {
     "$PYTHON" -m fairseq_cli.train "$DATA" --user-dir "$ROOT/informer_fairseq" "${options[@]}" "$@" \
         --save-dir "$FOLDER/checkpoints" --log-interval 100 --log-file "$FOLDER/train.log"
     printf '%s\n' "$lengths" >"$FOLDER/train.done"
+}
+
+# note_environment: FOLDER/train.environment gets a line of the code and machine that train now; it has more than one if
+# they changed between the parts of a training.
+note_environment() {
+    local environment
+    environment="commit $(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown), $(
+        cd "$ROOT" && "$PYTHON" -m benchmarks.machine
+    )"
+    mkdir -p "$FOLDER"
+    if [[ ! -f "$FOLDER/train.done" ]] && ! grep -qxF -e "$environment" "$FOLDER/train.environment" 2>/dev/null; then
+        printf '%s\n' "$environment" >>"$FOLDER/train.environment"
+    fi
 }
 
 # average_last COUNT epochs|updates: FOLDER/averaged.pt from the last checkpoints of whole epochs, or by updates.

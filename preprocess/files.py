@@ -9,7 +9,7 @@ import tempfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Callable, Iterator, List, Optional, Sequence, Union
+from typing import IO, Callable, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 from tqdm import tqdm
 
@@ -20,15 +20,24 @@ class InputError(ValueError):
     """The user's input does not fit; the message names the value, the limit and the way out, in one line."""
 
 
-def run_tool(main: Callable[[Optional[Sequence[str]]], None], argv: Optional[Sequence[str]] = None) -> None:
+def run_tool(
+    main: Callable[[Optional[Sequence[str]]], None],
+    argv: Optional[Sequence[str]] = None,
+    expected: Tuple[Type[Exception], ...] = (),
+) -> None:
     """Runs ``main(argv)`` and turns an expected failure into one line on stderr and exit status 2.
 
     SIGTERM ends the tool by an exception too, so that what is half written is cleared away.
+
+    Args:
+        main: the tool.
+        argv: its arguments; by default the command line's.
+        expected: failures of one line besides ``InputError`` and ``OSError``.
     """
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         main(argv)
-    except (InputError, OSError) as error:
+    except (InputError, OSError, *expected) as error:
         print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -11,11 +11,12 @@
 #   SIZE=base             base: 6+6 layers, width 512; tiny: 4+4 layers, width 128
 #   CORPUS=               a folder with train, tst2012 and tst2013 .en and .vi, tokenised; else it is downloaded
 #   WORK=                 what is made goes here (work/iwslt15_en_vi under the repository)
-#   RUN=                  name of the run's folder (the architecture, its size and the seed)
+#   RUN=                  name of the run's folder, and of its row in a table (architecture, size, BPE-dropout and seed)
 #   EPOCHS=40 MAX_UPDATE=0 SEED=1 LR= WARMUP= DROPOUT= BATCH_SIZE= MAX_TOKENS= AVERAGE= BEAM=   (by setting and size)
 #   FIXED_LENGTH=200      n of the efficient encoders: source positions, with the end of the sentence
 #   MERGES=8000 BPE_DROPOUT=0 BPE_DROPOUT_COPIES=4 MAX_UNKNOWN_RATE=0.1   of the preparation
 #   GENERATE_BATCH=64     sentences a batch in translation
+#   THREADS=              of the CPU (torch's choice); training losses are those of another run only with as many
 #   EXTRA_ARGS=           further options of fairseq-train
 #   CPU=auto              1: no GPU even if there is one
 #   PYTHON=               the Python with fairseq (that of .venv under the repository, else python)
@@ -39,6 +40,7 @@ WORK="${WORK:-$ROOT/work/iwslt15_en_vi}"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
 choose_python
+choose_threads
 
 choose_architecture
 case "$SETTING-$SIZE" in
@@ -50,10 +52,15 @@ case "$SETTING-$SIZE" in
     *) fail "SETTING is '$SETTING'; it is paper or modern" ;;
 esac
 case "$SETTING" in
-    paper) average=0 beam=1 batch=(--batch-size "${BATCH_SIZE:-8}") sharing=() ;;
-    modern) average=5 beam=5 batch=(--max-tokens "${MAX_TOKENS:-4096}") sharing=(--share-all-embeddings) ;;
+    paper) average=0 beam=1 sharing=() ;;
+    modern) average=5 beam=5 sharing=(--share-all-embeddings) MAX_TOKENS="${MAX_TOKENS:-4096}" ;;
 esac
-if [[ "$SETTING" == paper && -n "${MAX_TOKENS:-}" ]]; then batch=(--max-tokens "$MAX_TOKENS"); fi
+BATCH_SIZE="${BATCH_SIZE:-8}"
+if [[ -n "${MAX_TOKENS:-}" ]]; then
+    batch=(--max-tokens "$MAX_TOKENS") batch_setting="MAX_TOKENS=$MAX_TOKENS"
+else
+    batch=(--batch-size "$BATCH_SIZE") batch_setting="BATCH_SIZE=$BATCH_SIZE"
+fi
 LR="${LR:-$lr}"
 WARMUP="${WARMUP:-$warmup}"
 DROPOUT="${DROPOUT:-${dropout:-0.1}}"
@@ -63,9 +70,12 @@ read -r -a extra <<<"${EXTRA_ARGS:-}"
 
 choose_device
 
-PREPARED="$WORK/$SETTING/prepared"
+BPE_DROPOUT="${BPE_DROPOUT:-0}" BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}"
+cut=""
+if [[ ! "$BPE_DROPOUT" =~ ^0?\.?0*$ ]]; then cut="-dropout$BPE_DROPOUT"; fi
+PREPARED="$WORK/$SETTING/prepared$cut"
 DATA="$PREPARED/data-bin"
-FOLDER="$WORK/$SETTING/${RUN:-$name-seed$SEED}"
+FOLDER="$WORK/$SETTING/${RUN:-$full_name$cut-seed$SEED}"
 CHECKPOINTS="$FOLDER/checkpoints"
 
 # ------------------------------------------------------------------------------------------------------------ helpers
@@ -113,8 +123,8 @@ stage_prepare() {
     if [[ "$SETTING" == modern ]]; then segmentation=(SEGMENTATION=bpe JOINT=1); fi
     env "${segmentation[@]}" PYTHON="$PYTHON" SRC=en TGT=vi TRAIN="$CORPUS/train" VALID="$CORPUS/tst2012" \
         TEST="$CORPUS/tst2013" OUT="$PREPARED" TOKENIZED=1 MAX_WORDS="$source_limit 200" \
-        MAX_PIECES="$source_limit 200" MERGES="${MERGES:-8000}" BPE_DROPOUT="${BPE_DROPOUT:-0}" \
-        BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}" MAX_UNKNOWN_RATE="${MAX_UNKNOWN_RATE:-0.1}" STAGE="" FORCE=0 \
+        MAX_PIECES="$source_limit 200" MERGES="${MERGES:-8000}" BPE_DROPOUT="$BPE_DROPOUT" \
+        BPE_DROPOUT_COPIES="$BPE_DROPOUT_COPIES" MAX_UNKNOWN_RATE="${MAX_UNKNOWN_RATE:-0.1}" STAGE="" FORCE=0 \
         bash "$ROOT/preprocess/prepare.sh"
 }
 
@@ -122,10 +132,12 @@ stage_train() {
     need "$DATA/dict.en.txt"
     local options=(--task translation --source-lang en --target-lang vi "${architecture[@]}"
         ${sharing[@]+"${sharing[@]}"} --dropout "$DROPOUT" "${batch[@]}" --required-batch-size-multiple 1
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)"
+        --criterion chunked_label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)"
         --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP" --seed "$SEED" ${extra[@]+"${extra[@]}"})
+    note_environment
     train_once "EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE" "${options[@]}" -- --max-epoch "$EPOCHS" \
-        --max-update "$MAX_UPDATE" --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" ${device[@]+"${device[@]}"}
+        --max-update "$MAX_UPDATE" --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar \
+        ${device[@]+"${device[@]}"}
 }
 
 stage_average() {
@@ -161,17 +173,20 @@ stage_translate() {
 }
 
 stage_score() {
-    local key set sets=()
+    local settings set sets=()
     for set in tst2012 tst2013; do need "$FOLDER/$set.tokenised.vi"; done
-    key="$name $SETTING seed $SEED, $(basename "$(model)"), beam $BEAM"
-    if finished "$FOLDER/scores.txt" "$key" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
+    settings="SETTING=$SETTING SIZE=$SIZE EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE $batch_setting LR=$LR WARMUP=$WARMUP \
+DROPOUT=$DROPOUT BPE_DROPOUT=$BPE_DROPOUT AVERAGE=$AVERAGE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
+    if finished "$FOLDER/scores.txt" "$settings" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
         cat "$FOLDER/scores.txt"
         return
     fi
     sets=(--set tst2012 "$FOLDER/tst2012.tokenised.vi" "$PREPARED/clean/valid.vi")
     sets+=(--set tst2013 "$FOLDER/tst2013.tokenised.vi" "$PREPARED/clean/test.vi")
-    "$PYTHON" "$HERE/score.py" --title "$key" --log "$FOLDER/train.log" "${sets[@]}" --output "$FOLDER/scores.txt"
-    printf '%s\n' "$key" >"$FOLDER/scores.txt.made"
+    "$PYTHON" "$HERE/score.py" --system "${RUN:-$full_name$cut}" --seed "$SEED" --settings "$settings" \
+        --flags "${architecture[*]}" --log "$FOLDER/train.log" --environment "$FOLDER/train.environment" "${sets[@]}" \
+        --output "$FOLDER/scores.txt" --summary "$FOLDER/summary.json"
+    printf '%s\n' "$settings" >"$FOLDER/scores.txt.made"
 }
 
 # --------------------------------------------------------------------------------------------------------------- main

@@ -1,6 +1,8 @@
 """Scores translations of tst2012 and tst2013: BLEU and chrF on ordinary text, BLEU and BLEU-1 on tokens.
 
-    python examples/iwslt15_en_vi/score.py --title informer_mt --set tst2013 output.vi tst2013.vi --output scores.txt
+    python examples/iwslt15_en_vi/score.py --system informer_mt --seed 1 --settings SETTING=modern \\
+        --flags "--arch informer_mt" --log train.log --environment train.environment \\
+        --set tst2013 output.vi tst2013.vi --output scores.txt --summary summary.json
 
 Hypotheses and references are Moses-tokenised. The corpus has no other references, so the ordinary text is both sides
 detokenised by the same tool, and the report says so. Scores on tokens are what the literature on this corpus prints;
@@ -11,24 +13,33 @@ precision of single words with the brevity penalty. One run's scores say nothing
 import argparse
 import sys
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from informer_fairseq.errors import InputError
+from informer_fairseq.tools import run_summaries
+from informer_fairseq.tools.files import write_json
+from informer_fairseq.tools.scoring import signature
 from preprocess.detokenize_text import line_detokenizer
 from preprocess.files import assert_parallel, read_lines, run_tool, write_lines
 
+ORDINARY = "detokenised, against references detokenised by the same tool"
+TOKENS = "tokenised, as in the literature"
 
-def score_set(name: str, hypothesis_path: str, reference_path: str, language: str) -> List[str]:
-    """The report's lines on one set.
+
+def score_set(hypothesis_path: str, reference_path: str, language: str) -> Dict[str, Dict[str, Any]]:
+    """One set's scores.
 
     Args:
-        name: the set's name.
         hypothesis_path: tokenised translations.
         reference_path: tokenised references, as many.
         language: of both, for the detokenisation.
+
+    Returns:
+        By measure: ``text`` (what it was measured on), ``score`` (0 to 100), ``line`` to print, ``signature``.
 
     Raises:
         InputError: a file is missing, or they differ in their number of lines.
@@ -37,21 +48,21 @@ def score_set(name: str, hypothesis_path: str, reference_path: str, language: st
     references = read_lines(reference_path)
     assert_parallel(hypothesis_path, len(hypotheses), reference_path, len(references))
     detokenize = line_detokenizer(language)
-    texts = [[detokenize(line) for line in lines] for lines in (hypotheses, references)]
-    report = [f"{name}: {len(hypotheses)} lines"]
-    for metric in (BLEU(), CHRF()):
-        score = metric.corpus_score(texts[0], [texts[1]])
-        report.append(f"  detokenised, against references detokenised by the same tool: {score}")
-        report.append(f"    signature: {metric.get_signature()}")
+    ordinary = [[detokenize(line) for line in lines] for lines in (hypotheses, references)]
+    found: Dict[str, Dict[str, Any]] = {}
     # force: the text is meant to be tokenised, which sacrebleu warns of otherwise.
-    for label, metric in (
-        ("BLEU", BLEU(tokenize="none", force=True)),
-        ("BLEU-1", BLEU(tokenize="none", force=True, max_ngram_order=1)),
+    for name, text, (sentences, expected), metric in (
+        ("BLEU", ORDINARY, ordinary, BLEU()),
+        ("chrF2", ORDINARY, ordinary, CHRF()),
+        ("BLEU, tokens", TOKENS, (hypotheses, references), BLEU(tokenize="none", force=True)),
+        ("BLEU-1, tokens", TOKENS, (hypotheses, references), BLEU(tokenize="none", force=True, max_ngram_order=1)),
     ):
-        score = metric.corpus_score(hypotheses, [references])
-        report.append(f"  tokenised, as in the literature: {label} = {score.score:.2f} (BP = {score.bp:.3f})")
-        report.append(f"    signature: {metric.get_signature()}{'|max_ngram_order:1' if label == 'BLEU-1' else ''}")
-    return report
+        score = metric.corpus_score(sentences, [expected])
+        short = name.partition(",")[0]
+        line = str(score) if text == ORDINARY else f"{short} = {score.score:.2f} (BP = {score.bp:.3f})"
+        signed = signature(short, metric.get_signature())
+        found[name] = {"text": text, "score": score.score, "line": line, "signature": signed}
+    return found
 
 
 def read_log(path: Path) -> List[str]:
@@ -66,22 +77,26 @@ def read_log(path: Path) -> List[str]:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Reads the command line and writes the report, whole or not at all."""
+    """Reads the command line and writes report and summary, each whole or not at all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    run_summaries.add_options(parser)
     parser.add_argument("--set", nargs=3, action="append", required=True, metavar=("NAME", "HYPOTHESES", "REFERENCES"))
     parser.add_argument("--language", default="vi", help="of hypotheses and references (vi)")
-    parser.add_argument("--title", required=True, help="the report's first line")
-    parser.add_argument("--log", metavar="FILE", help="of fairseq-train, for the size and the last validation")
-    parser.add_argument("--output", required=True, metavar="FILE")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the report, to read")
+    parser.add_argument("--summary", required=True, metavar="FILE", help="the same in JSON, with the training's losses")
     args = parser.parse_args(argv)
-    report = [args.title]
-    if args.log:
-        report += read_log(Path(args.log))
+    report = [f"{args.system} seed {args.seed}: {args.settings}", *read_log(Path(args.log))]
+    summary = {**run_summaries.describe(args), "scores": {}}
     for name, hypotheses, references in args.set:
-        report += score_set(name, hypotheses, references, args.language)
+        found = score_set(hypotheses, references, args.language)
+        report.append(name)
+        for measure, score in found.items():
+            report += [f"  {score['text']}: {score['line']}", f"    signature: {score['signature']}"]
+            summary["scores"][f"{name} {measure}"] = {key: score[key] for key in ("score", "signature")}
+    write_json(args.summary, summary)
     write_lines(args.output, report)
     print("\n".join(report))
 
 
 if __name__ == "__main__":
-    run_tool(main)
+    run_tool(main, expected=(InputError,))

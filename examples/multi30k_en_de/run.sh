@@ -41,9 +41,7 @@ WORK="${WORK:-$ROOT/work/multi30k_en_de}"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
 choose_python
-THREADS="${THREADS:-1}"
-[[ "$THREADS" =~ ^[1-9][0-9]*$ ]] || fail "THREADS is '$THREADS'; it is a whole number, 1 or more"
-export OMP_NUM_THREADS="$THREADS" MKL_NUM_THREADS="$THREADS"
+choose_threads 1
 
 case "$SCHEDULE" in
     # The short one decays to nothing and translates its best checkpoint; the long one never decays, and averages.
@@ -113,7 +111,7 @@ stage_prepare() {
 
 stage_train() {
     need "$DATA/dict.en.txt"
-    local environment schedule=(--lr-scheduler inverse_sqrt)
+    local schedule=(--lr-scheduler inverse_sqrt)
     if [[ "$SCHEDULE" == short ]]; then schedule=(--lr-scheduler polynomial_decay --total-num-update "$UPDATES"); fi
     local options=(--task translation --source-lang en --target-lang de "${system[@]}" --share-all-embeddings
         --dropout "$DROPOUT" --criterion chunked_label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
@@ -123,14 +121,7 @@ stage_train() {
         need "$(model "$START_MODEL")"
         options+=(--init-from-transformer "$(model "$START_MODEL")")
     fi
-    mkdir -p "$FOLDER"
-    # Which code and machine trained; more than one line if it changed between the parts of a training.
-    environment="commit $(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown), $(
-        cd "$ROOT" && "$PYTHON" -m benchmarks.machine
-    )"
-    if [[ ! -f "$FOLDER/train.done" ]] && ! grep -qxF -e "$environment" "$FOLDER/train.environment" 2>/dev/null; then
-        printf '%s\n' "$environment" >>"$FOLDER/train.environment"
-    fi
+    note_environment
     # Interrupted or not, a training sees its sentences in the same order.
     train_once "UPDATES=$UPDATES" "${options[@]}" ${extra[@]+"${extra[@]}"} -- --max-update "$UPDATES" \
         --update-epoch-batch-itr True --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar \

@@ -9,7 +9,6 @@ Multi30k prints, and is labelled.
 """
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
@@ -18,34 +17,10 @@ from sacrebleu.metrics import BLEU
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from informer_fairseq.tools import scoring
+from informer_fairseq.errors import InputError
+from informer_fairseq.tools import run_summaries, scoring
 from informer_fairseq.tools.files import write_json
-from informer_fairseq.tools.training_logs import read_validations
 from preprocess.files import assert_parallel, read_lines, run_tool
-
-TRAINED = re.compile(r"epoch (\d+) \| loss ([\d.]+) \| nll_loss ([\d.]+) .*num_updates (\d+)")
-LOGGED = re.compile(r"epoch \d+:.* loss=([\d.]+), .*num_updates=(\d+)")
-PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
-
-
-def read_training(path: str) -> Dict[str, Any]:
-    """What fairseq logged: parameters, training losses, and by epoch their mean and the validation's perplexity.
-
-    ``losses`` has the loss in bits a token by the number of updates, each the mean since the one before: what another
-    run of the same code, seed, machine and versions gives to the last digit.
-    """
-    lines = read_lines(path)
-    parameters = [match[1] for line in lines if (match := PARAMETERS.search(line))]
-    epochs: Dict[int, Dict[str, Any]] = {}
-    for match in filter(None, map(TRAINED.search, lines)):
-        epochs[int(match[1])] = {"updates": int(match[4]), "loss": float(match[2]), "nll_loss": float(match[3])}
-    for validation in read_validations([path], "valid"):
-        epochs.setdefault(validation.epoch, {})["valid_perplexity"] = validation.perplexity
-    return {
-        "parameters": int(parameters[0].replace(",", "")) if parameters else None,
-        "losses": {match[2]: float(match[1]) for match in filter(None, map(LOGGED.search, lines))},
-        "epochs": [{"epoch": epoch, **values} for epoch, values in sorted(epochs.items())],
-    }
 
 
 def read_pair(hypotheses: str, references: str) -> List[List[str]]:
@@ -70,17 +45,12 @@ def score_lowercase(hypotheses: Sequence[str], references: Sequence[str]) -> Dic
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Reads the command line and writes the summary, whole or not at all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("system", "settings", "flags", "log", "environment", "output"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--seed", required=True, type=int)
+    run_summaries.add_options(parser)
+    parser.add_argument("--output", required=True)
     parser.add_argument("--cased", nargs=2, metavar=("HYPOTHESES", "REFERENCES"), help="ordinary text")
     parser.add_argument("--tokenised", nargs=2, required=True, metavar=("HYPOTHESES", "REFERENCES"))
     args = parser.parse_args(argv)
-    summary: Dict[str, Any] = {name: getattr(args, name) for name in ("system", "seed", "settings", "flags")}
-    summary["environment"] = read_lines(args.environment)
-    summary.update(read_training(args.log))
-    perplexities = [epoch["valid_perplexity"] for epoch in summary["epochs"] if epoch.get("valid_perplexity")]
-    summary["best_valid_perplexity"] = min(perplexities)
+    summary = run_summaries.describe(args)
     summary["scores"] = score_cased(*read_pair(*args.cased)) if args.cased else {}
     summary["scores"]["BLEU, lower-cased tokens"] = score_lowercase(*read_pair(*args.tokenised))
     write_json(args.output, summary)
@@ -91,4 +61,4 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
 
 
 if __name__ == "__main__":
-    run_tool(main)
+    run_tool(main, expected=(InputError,))

@@ -2,8 +2,11 @@
 
     cd work/multi30k_en_de
     python ../../examples/multi30k_en_de/table.py *-seed* --reference prepared/clean/test.de
+    cd work/iwslt15_en_vi/modern
+    python ../../../examples/multi30k_en_de/table.py *-seed* --baseline transformer_tiny --hypotheses tst2013.vi \\
+        --reference prepared/clean/test.vi --detokenize vi
 
-A run is a folder that run.sh has scored. The interval is of the paired bootstrap: test sentences are drawn with
+A run is a folder that its recipe has scored. The interval is of the paired bootstrap: test sentences are drawn with
 replacement, each draw scores system and baseline seed by seed, and the differences are averaged over the seeds that
 both have. It holds the test set's scatter, not that of seeds, which the ranges show. --costs adds what costs.py
 measured of the same systems. Columns with nothing in them are left out; settings stand there where runs differ in them.
@@ -21,10 +24,9 @@ from sacrebleu.metrics import BLEU
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from informer_fairseq.tools.files import table
+from preprocess.detokenize_text import line_detokenizer
 from preprocess.files import InputError, assert_parallel, read_lines, run_tool, write_lines
 
-SCORES = ("BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens")
-HYPOTHESES = "test_2016_flickr.de"
 COSTS = ("training speed", "bytes kept", "decoding speed")
 Seeds = Dict[int, Tuple[Dict[str, Any], List[str]]]  # by seed: the summary and the translations
 Runs = Dict[str, Seeds]
@@ -44,8 +46,8 @@ def read_summary(folder: Path) -> Dict[str, Any]:
     return summary
 
 
-def read_runs(folders: Sequence[str]) -> Runs:
-    """Summaries and translations by system and seed.
+def read_runs(folders: Sequence[str], hypotheses: str) -> Runs:
+    """Summaries and translations (the file of that name in each folder) by system and seed.
 
     Raises:
         InputError: a folder has no summary, or two runs are of one system and seed.
@@ -58,7 +60,7 @@ def read_runs(folders: Sequence[str]) -> Runs:
             raise InputError(
                 f"{folder}: a second run of {summary['system']} with seed {summary['seed']}; leave one out"
             )
-        seeds[summary["seed"]] = (summary, read_lines(folder / HYPOTHESES, blank_ok=True))
+        seeds[summary["seed"]] = (summary, read_lines(folder / hypotheses, blank_ok=True))
     return runs
 
 
@@ -128,14 +130,16 @@ def build_rows(runs: Runs, baseline: str, references: Sequence[str], costs: Opti
     """One row a system, the header first; the baseline leads."""
     differing = settings_that_differ(runs)
     header = ["system", "settings", "seeds", "parameters", *(f"{name}, of {baseline}'s" for name in COSTS)]
-    header += ["lowest valid perplexity", *SCORES, f"BLEU less {baseline}'s, 95%"]
+    all_scores = [summary["scores"] for seeds in runs.values() for summary, _ in seeds.values()]
+    measures = list(dict.fromkeys(name for scores in all_scores for name in scores))
+    header += ["lowest valid perplexity", *measures, f"BLEU less {baseline}'s, 95%"]
     rows = [header]
     for system, seeds in sorted(runs.items(), key=lambda item: item[0] != baseline):
         summaries = [summary for summary, _ in seeds.values()]
         row = [f"`{system}`", differing[system], " ".join(map(str, sorted(seeds))), f"{summaries[0]['parameters']:,}"]
         row += [f"{costs[system][name]:.2f}" if costs and system in costs else "" for name in COSTS]
         row.append(spread([summary["best_valid_perplexity"] for summary in summaries]))
-        for name in SCORES:
+        for name in measures:
             found = [summary["scores"][name]["score"] for summary in summaries if name in summary["scores"]]
             row.append(spread(found) if found else "")
         rows.append([*row, compare(seeds, runs[baseline], references)])
@@ -148,11 +152,19 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="FOLDER")
     parser.add_argument("--reference", required=True, metavar="FILE", help="the test set's ordinary text")
+    parser.add_argument(
+        "--detokenize", metavar="LANGUAGE", help="the reference is tokenised: bring it to ordinary text"
+    )
+    parser.add_argument(
+        "--hypotheses", default="test_2016_flickr.de", metavar="NAME", help="in each folder (%(default)s)"
+    )
     parser.add_argument("--baseline", default="transformer", metavar="SYSTEM", help="(transformer)")
     parser.add_argument("--costs", metavar="FILE", help="what costs.py wrote")
     parser.add_argument("--output", metavar="FILE", help="also write the table here")
     args = parser.parse_args(argv)
-    runs, references = read_runs(args.runs), read_lines(args.reference)
+    runs, references = read_runs(args.runs, args.hypotheses), read_lines(args.reference)
+    if args.detokenize:
+        references = list(map(line_detokenizer(args.detokenize), references))
     if args.baseline not in runs:
         raise InputError(f"no run of {args.baseline} among {', '.join(runs)}: add one, or choose another --baseline")
     for system, seeds in runs.items():

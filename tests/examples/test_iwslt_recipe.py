@@ -1,5 +1,6 @@
 """The IWSLT'15 recipe: refusals before anything runs, and what its scores are."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from preprocess.files import InputError
-from tests.support.corpora import load_script
+from tests.support.corpora import load_script, write_corpus
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def corpus(write, *, without=""):
         (("nope",), {}, "no stage 'nope'; the stages are download prepare train average translate score, or all"),
         ((), {"SIZE": "huge"}, "SIZE is 'huge'; it is base or tiny"),
         ((), {"SETTING": "old"}, "SETTING is 'old'; it is paper or modern"),
+        ((), {"THREADS": "two"}, "THREADS is 'two'; it is a whole number, 1 or more"),
         ((), {"CPU": "yes"}, "CPU is 'yes'; it is 1, 0 or auto"),
         ((), {"ARCH": "lstm", "SIZE": "tiny"}, "SIZE=tiny is for transformer and the plugin's architectures"),
         ((), {"CORPUS": "nowhere"}, "no such file: nowhere/train.en; a corpus has train, tst2012, tst2013"),
@@ -94,20 +96,64 @@ def score(root):
     return load_script(root, "iwslt15_en_vi/score.py")
 
 
-def test_scores_are_labelled_and_signed(score, write):
-    hypotheses = str(write("hyp", "a b c d\na &apos;b&apos; x\n"))
-    references = str(write("ref", "a b y z\na &apos;b&apos; x w v\n"))
-    report = "\n".join(score.score_set("tst2013", hypotheses, references, "vi"))
+def log_and_environment(write):
+    """What one epoch of fairseq-train leaves."""
+    lines = (
+        "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 2,400 (num. trained: 2,400)",
+        "2026-01-01 | INFO | train_inner | epoch 001:    100 / 240 loss=9.5, nll_loss=6.9, num_updates=100, lr=0.1",
+        "2026-01-01 | INFO | valid | epoch 001 | valid on 'valid' subset | nll_loss 7.0 | ppl 128 | num_updates 100",
+    )
+    log = write("train.log", "".join(f"{line}\n" for line in lines))
+    return log, write("train.environment", "commit 1234567, torch 2, 1 threads\n")
+
+
+def test_scores_are_labelled_and_signed(score, write, tmp_path, capsys):
+    hypotheses = write("hyp", "a b c d\na &apos;b&apos; x\n")
+    references = write("ref", "a b y z\na &apos;b&apos; x w v\n")
+    log, environment = log_and_environment(write)
+    output, summary = tmp_path / "scores.txt", tmp_path / "summary.json"
+    options = ["--log", log, "--environment", environment, "--set", "tst2013", hypotheses, references]
+    options += ["--system", "tiny", "--seed", 1, "--settings", "LR=1", "--flags", "--arch x"]
+    score.main([*map(str, options), "--output", str(output), "--summary", str(summary)])
+    report = output.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == report
     # 5 of 7 words match; 9 reference words: exp(1 - 9 / 7) = 0.7515; 100 * 5 / 7 * 0.7515 = 53.68.
     assert "tokenised, as in the literature: BLEU-1 = 53.68 (BP = 0.751)" in report
     assert "signature: nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:" in report
     assert "|max_ngram_order:1" in report
     assert "detokenised, against references detokenised by the same tool: BLEU = " in report
     assert "|tok:13a|" in report
+    kept = json.loads(summary.read_text(encoding="utf-8"))
+    assert list(kept["scores"]) == [f"tst2013 {name}" for name in ("BLEU", "chrF2", "BLEU, tokens", "BLEU-1, tokens")]
+    assert kept["scores"]["tst2013 BLEU-1, tokens"]["score"] == pytest.approx(53.68, abs=0.005)
+    assert kept["scores"]["tst2013 BLEU-1, tokens"]["signature"].endswith("|max_ngram_order:1")
+    assert (kept["parameters"], kept["losses"], kept["best_valid_perplexity"]) == (2400, {"100": 9.5}, 128)
 
 
 def test_unequal_counts_leave_no_scores(score, write, tmp_path):
-    sets = ["--set", "x", str(write("hyp", "a\n")), str(write("ref", "a\nb\n"))]
+    log, environment = log_and_environment(write)
+    options = ["--set", "x", write("hyp", "a\n"), write("ref", "a\nb\n"), "--log", log, "--environment", environment]
+    options += ["--system", "t", "--seed", 1, "--settings", "", "--flags", ""]
+    outputs = [tmp_path / "scores.txt", tmp_path / "summary.json"]
     with pytest.raises(InputError, match="has 1 lines but .* has 2"):
-        score.main(["--title", "t", *sets, "--output", str(tmp_path / "scores.txt")])
-    assert not (tmp_path / "scores.txt").exists()
+        score.main([*map(str, options), "--output", str(outputs[0]), "--summary", str(outputs[1])])
+    assert not any(path.exists() for path in outputs)
+
+
+def test_a_run_from_text_to_scores(recipe, write, tmp_path):
+    """BPE-dropout has its own data and runs; each run leaves scores and a summary."""
+    folder = write_corpus(write, ("train", "tst2012", "tst2013"), ("en", "vi"))
+    settings = {"SETTING": "modern", "SIZE": "tiny", "MERGES": "20", "EPOCHS": "1", "BEAM": "1", "THREADS": "1"}
+    settings.update(CORPUS=str(folder), CPU="1", BPE_DROPOUT="0.1", BPE_DROPOUT_COPIES="2")
+    done = recipe(**settings)
+    assert done.returncode == 0, done.stderr
+    work = tmp_path / "work/modern"
+    assert sorted(path.name for path in work.iterdir()) == ["informer_mt_tiny-dropout0.1-seed1", "prepared-dropout0.1"]
+    run = work / "informer_mt_tiny-dropout0.1-seed1"
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["system"], summary["seed"]) == ("informer_mt_tiny-dropout0.1", 1)
+    assert "SETTING=modern SIZE=tiny EPOCHS=1 MAX_UPDATE=0 MAX_TOKENS=4096 LR=2e-3" in summary["settings"]
+    assert "BPE_DROPOUT=0.1 AVERAGE=5 BEAM=1" in summary["settings"]
+    assert summary["environment"][0].endswith(" 1 threads")
+    assert {name.partition(" ")[0] for name in summary["scores"]} == {"tst2012", "tst2013"}
+    assert all(score["signature"] in (run / "scores.txt").read_text() for score in summary["scores"].values())

@@ -8,6 +8,7 @@ import pytest
 from fairseq import options
 
 import informer_fairseq  # noqa: F401  (registers the architectures)
+from informer_fairseq.tools.run_summaries import read_training
 from preprocess.files import InputError
 from tests.support.corpora import load_script, run_recipe, write_corpus
 
@@ -138,7 +139,7 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     assert (tmp_path / "table.md").read_text() == printed
 
 
-def test_losses_are_those_of_the_log(root, tmp_path):
+def test_losses_are_those_of_the_log(tmp_path):
     """A training that was resumed logs some updates again: the last figure holds."""
     line = (
         "2026-01-01 | INFO | train_inner | epoch 002:     60 / 240 loss={}, nll_loss=6.9, ppl=1, num_updates={}, lr=0.1"
@@ -148,7 +149,7 @@ def test_losses_are_those_of_the_log(root, tmp_path):
     log = tmp_path / "train.log"
     lines = [head, *(line.format(*values) for values in ((9.5, 100), (8.25, 200), (8.5, 200), (7.796, 300))), valid]
     log.write_text("".join(f"{text}\n" for text in lines))
-    found = load_script(root, "multi30k_en_de/summary.py").read_training(str(log))
+    found = read_training(str(log))
     assert found["losses"] == {"100": 9.5, "200": 8.5, "300": 7.796}
     assert found["parameters"] == 2_099_200
 
@@ -177,6 +178,28 @@ def test_the_table_shows_settings_that_differ(root):
     assert not any(table.settings_that_differ({"transformer": runs["transformer"]}).values())
 
 
+def test_the_table_reads_another_recipes_runs(root, tmp_path):
+    """Its scores, whatever they are called, against tokenised references."""
+    table = load_script(root, "multi30k_en_de/table.py")
+    reference = "Tom &apos;s cat sat on the mat , didn &apos;t it ?\n"
+    for system, text in (("good", "Tom's cat sat on the mat, didn't it?\n"), ("bad", "Tom's cat, on the mat, sat.\n")):
+        folder = tmp_path / system
+        folder.mkdir()
+        summary = {"system": system, "seed": 1, "settings": "LR=1", "parameters": 1000, "best_valid_perplexity": 2.5}
+        scores = {"tst2013 BLEU": {"score": 99.5, "signature": ""}}
+        (folder / "summary.json").write_text(json.dumps({**summary, "scores": scores}))
+        (folder / "tst2013.vi").write_text(text)
+    (tmp_path / "ref").write_text(reference)
+    options = ["--reference", tmp_path / "ref", "--detokenize", "en", "--hypotheses", "tst2013.vi"]
+    options += ["--baseline", "bad", "--output", tmp_path / "table.md"]
+    table.main([str(word) for word in (tmp_path / "good", tmp_path / "bad", *options)])
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (tmp_path / "table.md").read_text().splitlines()]
+    assert rows[0][4:] == ["tst2013 BLEU", "BLEU less bad's, 95%"]
+    bad = table.BLEU().corpus_score(["Tom's cat, on the mat, sat."], [["Tom's cat sat on the mat, didn't it?"]]).score
+    expected = f"{100 - bad:+.2f}"  # one sentence: every draw is the same
+    assert rows[3] == ["`good`", "1", "1,000", "2.50", "99.50", f"{expected} ({expected} to {expected})"]
+
+
 def test_the_table_refuses_what_it_cannot_compare(root, tmp_path):
     table = load_script(root, "multi30k_en_de/table.py")
     for number, seed in enumerate((1, 1)):
@@ -185,9 +208,9 @@ def test_the_table_refuses_what_it_cannot_compare(root, tmp_path):
         (folder / "summary.json").write_text(json.dumps({"system": "informer_mt", "seed": seed}))
         (folder / "test_2016_flickr.de").write_text("a\n")
     with pytest.raises(InputError, match="a second run of informer_mt with seed 1; leave one out"):
-        table.read_runs([str(tmp_path / "0"), str(tmp_path / "1")])
+        table.read_runs([str(tmp_path / "0"), str(tmp_path / "1")], "test_2016_flickr.de")
     with pytest.raises(InputError, match="has no summary.json: run the score stage there first"):
-        table.read_runs([str(tmp_path)])
+        table.read_runs([str(tmp_path)], "test_2016_flickr.de")
     (tmp_path / "ref").write_text("a\n")
     (tmp_path / "costs").write_text('{"systems": {"informer_mt": {"training speed": 1}}}')
     with pytest.raises(InputError, match="costs is not what costs.py --output writes .*: make it anew"):
