@@ -1,6 +1,8 @@
-"""Repairs of files: checkpoints, flags within them, archives of models, binarized text."""
+"""Repairs of files: checkpoints, flags within them, archives of models, binarized text, logs."""
 
 import functools
+import inspect
+import logging
 import os
 import sys
 import tarfile
@@ -9,6 +11,7 @@ from typing import Any
 from fairseq import checkpoint_utils, file_utils, utils
 from fairseq.data import indexed_dataset
 from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
 
 from informer_fairseq.checkpoint_files import replaced_when_whole, save_whole
 from informer_fairseq.data_checks import check_indexed_text
@@ -23,6 +26,7 @@ def apply_repairs() -> None:
     evaluate_nothing()
     unpack_within_the_folder()
     tell_damaged_data()
+    log_each_line_once()
 
 
 # --- Defect 13: fairseq copies checkpoints in place, and tries a failed write again behind its own remains. ---
@@ -140,3 +144,37 @@ def tell_damaged_data() -> None:
 
     make_dataset.tells_damage = True  # type: ignore[attr-defined]
     indexed_dataset.make_dataset = make_dataset
+
+
+# --- Defect 18: --log-file is opened once more for every epoch, and each line is then written as often. ---
+
+
+def log_each_line_once() -> None:
+    """Lets ``--log-file`` hold each line once, in one open file, however many epochs there are."""
+    make = progress_bar.progress_bar
+    if not _opens_again(make):
+        return
+    parameters = inspect.signature(make)
+
+    @functools.wraps(make)
+    def make_progress_bar(*args: Any, **kwargs: Any) -> Any:
+        bound = parameters.bind(*args, **kwargs)
+        if bound.arguments.get("log_file") is not None:
+            path = os.path.abspath(bound.arguments["log_file"])
+            if any(getattr(handler, "baseFilename", None) == path for handler in progress_bar.logger.handlers):
+                bound.arguments["log_file"] = None
+        return make(*bound.args, **bound.kwargs)
+
+    progress_bar.progress_bar = make_progress_bar
+
+
+def _opens_again(make: Any) -> bool:
+    logger: logging.Logger = progress_bar.logger
+    before = list(logger.handlers)
+    for _ in range(2):
+        make([], log_format="none", log_file=os.devnull)
+    added = [handler for handler in logger.handlers if handler not in before]
+    for handler in added:
+        logger.removeHandler(handler)
+        handler.close()
+    return len(added) > 1

@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.nn as nn
 from fairseq import checkpoint_utils, options, search, utils
+from fairseq.logging import progress_bar
 from fairseq.models.ema.ema import EMA
 
-from informer_fairseq import compat, compat_averages
+from informer_fairseq import compat, compat_averages, compat_files
 from informer_fairseq.errors import InputError
 
 
@@ -153,8 +154,29 @@ def test_unknown_words_need_alignments_and_take_pairs():
 
 
 def test_repairs_step_aside_where_they_are_not_needed():
-    before = search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal
+    repaired = EMA.restore, EMA._step_internal, progress_bar.progress_bar
+    before = search.DiverseBeamSearch.step, utils.replace_unk, *repaired
     compat.let_diverse_search_find_its_rows()
     compat.let_unknown_words_be_replaced()
     compat_averages.apply_repairs()
-    assert (search.DiverseBeamSearch.step, utils.replace_unk, EMA.restore, EMA._step_internal) == before
+    compat_files.log_each_line_once()
+    repaired = EMA.restore, EMA._step_internal, progress_bar.progress_bar
+    assert (search.DiverseBeamSearch.step, utils.replace_unk, *repaired) == before
+
+
+def test_a_log_file_holds_each_line_once(tmp_path, caplog):
+    """A bar an epoch, each with the same file; other files have lines of their own."""
+    caplog.set_level("INFO", progress_bar.logger.name)
+    handlers = list(progress_bar.logger.handlers)
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    try:
+        for epoch, path in ((1, first), (2, first), (3, first), (4, second)):
+            bar = progress_bar.progress_bar([], "simple", 1, str(path), epoch=epoch)
+            bar.print({"loss": 1.5}, tag="train", step=epoch)
+    finally:
+        for handler in set(progress_bar.logger.handlers) - set(handlers):
+            progress_bar.logger.removeHandler(handler)
+            handler.close()
+    epochs = [f"epoch {epoch:03d} | loss 1.5" for epoch in (1, 2, 3, 4)]
+    assert first.read_text().splitlines() == epochs
+    assert second.read_text().splitlines() == epochs[3:]
