@@ -1,43 +1,61 @@
 """RESULTS.md against the runs that are kept: its scores are theirs, and each run tells how to repeat it."""
 
 import json
+import re
 
 import pytest
 
 from tests.support.corpora import load_script
 
+# The kept runs of a recipe, and the heading that their tables stand under.
+MULTI30K = ("multi30k_en_de/results", "## Multi30k English-German", 40)
+KEPT = pytest.mark.parametrize(("folder", "heading", "at_least"), [MULTI30K])
 
-@pytest.fixture
-def runs(root):
+
+def read_runs(folder, at_least):
     """The kept summaries by system and seed."""
     found = {}
-    for path in sorted((root / "examples/multi30k_en_de/results").glob("*-seed*.json")):
+    paths = sorted(folder.glob("*-seed*.json"))
+    assert len(paths) >= at_least
+    for path in paths:
         summary = json.loads(path.read_text(encoding="utf-8"))
         found.setdefault(summary["system"], {})[summary["seed"]] = summary
     return found
 
 
-def test_scores_are_those_of_the_runs(root, runs):
+def section(text, heading):
+    """What stands under a heading, its own subheadings included."""
+    level = heading.partition(" ")[0]
+    _, found, rest = text.partition(f"\n{heading}\n")
+    assert found, heading
+    return re.split(rf"\n#{{1,{len(level)}}} ", rest)[0]
+
+
+@KEPT
+def test_scores_are_those_of_the_runs(root, folder, heading, at_least):
     text = (root / "RESULTS.md").read_text(encoding="utf-8")
+    lines = section(text, heading).splitlines()
     table = load_script(root, "multi30k_en_de/table.py")
-    for name, seeds in runs.items():
-        rows = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+    for name, seeds in read_runs(root / "examples" / folder, at_least).items():
+        rows = [line for line in lines if line.startswith(f"| `{name}` |")]
         assert rows, name
+        summaries = list(seeds.values())
         for cells in ([cell.strip() for cell in row.split("|")] for row in rows):
-            for measure in ("BLEU", "BLEU-1", "chrF2", "BLEU, lower-cased tokens"):
-                assert table.spread([summary["scores"][measure]["score"] for summary in seeds.values()]) in cells
-                assert {summary["scores"][measure]["signature"] for summary in seeds.values()} <= set(text.split("`"))
-            assert table.spread([summary["best_valid_perplexity"] for summary in seeds.values()]) in cells
+            for measure in summaries[0]["scores"]:
+                assert table.spread([summary["scores"][measure]["score"] for summary in summaries]) in cells
+                assert {summary["scores"][measure]["signature"] for summary in summaries} <= set(text.split("`"))
+            assert table.spread([summary["best_valid_perplexity"] for summary in summaries]) in cells
             assert f"{seeds[min(seeds)]['parameters']:,}" in cells
 
 
-def test_runs_tell_how_they_were_made(runs):
+@KEPT
+def test_runs_tell_how_they_were_made(root, folder, heading, at_least):
     """Commit, versions, settings, and the losses that a second run is held against."""
-    for seeds in runs.values():
+    for seeds in read_runs(root / "examples" / folder, at_least).values():
         for summary in seeds.values():
             (environment,) = summary["environment"]
             assert environment.startswith("commit ") and "-dirty" not in environment and "1 threads" in environment
-            settings = dict(word.split("=") for word in summary["settings"].split())
-            updates = int(settings["UPDATES"])
+            settings = dict(re.findall(r"(\w+)=(\S+)", summary["settings"]))
+            updates = int(settings["UPDATES"] if "UPDATES" in settings else settings["MAX_UPDATE"])
             assert list(summary["losses"]) == [str(number) for number in range(100, updates + 1, 100)]
             assert summary["epochs"][-1]["updates"] == updates
