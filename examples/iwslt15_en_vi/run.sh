@@ -70,7 +70,7 @@ read -r -a extra <<<"${EXTRA_ARGS:-}"
 
 choose_device
 
-BPE_DROPOUT="${BPE_DROPOUT:-0}" BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}"
+MERGES="${MERGES:-8000}" BPE_DROPOUT="${BPE_DROPOUT:-0}" BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}"
 cut=""
 if [[ ! "$BPE_DROPOUT" =~ ^0?\.?0*$ ]]; then cut="-dropout$BPE_DROPOUT"; fi
 PREPARED="$WORK/$SETTING/prepared$cut"
@@ -123,7 +123,7 @@ stage_prepare() {
     if [[ "$SETTING" == modern ]]; then segmentation=(SEGMENTATION=bpe JOINT=1); fi
     env "${segmentation[@]}" PYTHON="$PYTHON" SRC=en TGT=vi TRAIN="$CORPUS/train" VALID="$CORPUS/tst2012" \
         TEST="$CORPUS/tst2013" OUT="$PREPARED" TOKENIZED=1 MAX_WORDS="$source_limit 200" \
-        MAX_PIECES="$source_limit 200" MERGES="${MERGES:-8000}" BPE_DROPOUT="$BPE_DROPOUT" \
+        MAX_PIECES="$source_limit 200" MERGES="$MERGES" BPE_DROPOUT="$BPE_DROPOUT" \
         BPE_DROPOUT_COPIES="$BPE_DROPOUT_COPIES" MAX_UNKNOWN_RATE="${MAX_UNKNOWN_RATE:-0.1}" STAGE="" FORCE=0 \
         bash "$ROOT/preprocess/prepare.sh"
 }
@@ -176,7 +176,7 @@ stage_score() {
     local settings set sets=()
     for set in tst2012 tst2013; do need "$FOLDER/$set.tokenised.vi"; done
     settings="SETTING=$SETTING SIZE=$SIZE EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE $batch_setting LR=$LR WARMUP=$WARMUP \
-DROPOUT=$DROPOUT BPE_DROPOUT=$BPE_DROPOUT AVERAGE=$AVERAGE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
+DROPOUT=$DROPOUT MERGES=$MERGES BPE_DROPOUT=$BPE_DROPOUT BPE_DROPOUT_COPIES=$BPE_DROPOUT_COPIES AVERAGE=$AVERAGE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
     if finished "$FOLDER/scores.txt" "$settings" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
         cat "$FOLDER/scores.txt"
         return

@@ -89,7 +89,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     summary = {**run_summaries.describe(args), "scores": {}}
     for name, hypotheses, references in args.set:
         found = score_set(hypotheses, references, args.language)
-        report.append(name)
+        report.append(f"{name}: {len(read_lines(references))} lines")
         for measure, score in found.items():
             report += [f"  {score['text']}: {score['line']}", f"    signature: {score['signature']}"]
             summary["scores"][f"{name} {measure}"] = {key: score[key] for key in ("score", "signature")}

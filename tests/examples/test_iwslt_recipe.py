@@ -123,6 +123,7 @@ def test_scores_are_labelled_and_signed(score, write, tmp_path, capsys):
     assert "|max_ngram_order:1" in report
     assert "detokenised, against references detokenised by the same tool: BLEU = " in report
     assert "|tok:13a|" in report
+    assert "\ntst2013: 2 lines\n" in report
     kept = json.loads(summary.read_text(encoding="utf-8"))
     assert list(kept["scores"]) == [f"tst2013 {name}" for name in ("BLEU", "chrF2", "BLEU, tokens", "BLEU-1, tokens")]
     assert kept["scores"]["tst2013 BLEU-1, tokens"]["score"] == pytest.approx(53.68, abs=0.005)
@@ -153,7 +154,7 @@ def test_a_run_from_text_to_scores(recipe, write, tmp_path):
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     assert (summary["system"], summary["seed"]) == ("informer_mt_tiny-dropout0.1", 1)
     assert "SETTING=modern SIZE=tiny EPOCHS=1 MAX_UPDATE=0 MAX_TOKENS=4096 LR=2e-3" in summary["settings"]
-    assert "BPE_DROPOUT=0.1 AVERAGE=5 BEAM=1" in summary["settings"]
+    assert "MERGES=20 BPE_DROPOUT=0.1 BPE_DROPOUT_COPIES=2 AVERAGE=5 BEAM=1" in summary["settings"]
     assert summary["environment"][0].endswith(" 1 threads")
     assert {name.partition(" ")[0] for name in summary["scores"]} == {"tst2012", "tst2013"}
     assert all(score["signature"] in (run / "scores.txt").read_text() for score in summary["scores"].values())
