@@ -13,7 +13,7 @@ precision of single words with the brevity penalty. One run's scores say nothing
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 
@@ -65,17 +65,6 @@ def score_set(hypothesis_path: str, reference_path: str, language: str) -> Dict[
     return found
 
 
-def read_log(path: Path) -> List[str]:
-    """What fairseq-train's log says about the model's size and its last validation (ppl is 2 to the nll_loss)."""
-    found = {}
-    for line in read_lines(path):
-        if "num. shared model params" in line or "num. model params" in line:
-            found["model"] = line
-        elif "valid on 'valid' subset" in line:
-            found["last validation"] = line
-    return [f"{name}: {text}" for name, text in found.items()]
-
-
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Reads the command line and writes report and summary, each whole or not at all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -85,8 +74,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--output", required=True, metavar="FILE", help="the report, to read")
     parser.add_argument("--summary", required=True, metavar="FILE", help="the same in JSON, with the training's losses")
     args = parser.parse_args(argv)
-    report = [f"{args.system} seed {args.seed}: {args.settings}", *read_log(Path(args.log))]
     summary = {**run_summaries.describe(args), "scores": {}}
+    report = [
+        f"{args.system} seed {args.seed}: {args.settings}",
+        f"parameters: {summary['parameters']:,}",
+        f"lowest valid perplexity: {summary['best_valid_perplexity']}",
+    ]
     for name, hypotheses, references in args.set:
         found = score_set(hypotheses, references, args.language)
         report.append(f"{name}: {len(read_lines(references))} lines")

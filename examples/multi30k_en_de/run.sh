@@ -158,7 +158,7 @@ stage_score() {
     need "$FOLDER/test_2016_flickr.de" "$FOLDER/train.log"
     local cased=(--cased "$FOLDER/test_2016_flickr.de" "$PREPARED/clean/test.de")
     if [[ "$LOWERCASE" == 1 ]]; then cased=(); fi
-    "$PYTHON" "$HERE/summary.py" --system "${RUN:-$SYSTEM${START:+ from $START}}" --seed "$SEED" \
+    "$PYTHON" "$HERE/summary.py" --system "${RUN:-$SYSTEM${START:+ from $START}$suffix}" --seed "$SEED" \
         --settings "SCHEDULE=$SCHEDULE UPDATES=$UPDATES MAX_TOKENS=$MAX_TOKENS LR=$LR WARMUP=$WARMUP DROPOUT=$DROPOUT \
 AVERAGE=$AVERAGE LOWERCASE=$LOWERCASE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}" \
         --flags "${system[*]}" --log "$FOLDER/train.log" --environment "$FOLDER/train.environment" ${cased[@]+"${cased[@]}"} \

@@ -7,6 +7,7 @@ import argparse
 import re
 from typing import Any, Dict
 
+from informer_fairseq.errors import InputError
 from informer_fairseq.tools.files import read_lines
 from informer_fairseq.tools.training_logs import read_validations
 
@@ -32,7 +33,7 @@ def describe(args: argparse.Namespace) -> Dict[str, Any]:
     """The summary, without scores.
 
     Raises:
-        InputError: a file is missing, or the log has no validation.
+        InputError: a file is missing, or the log has no validation or no number of parameters.
     """
     summary: Dict[str, Any] = {name: getattr(args, name) for name in ("system", "seed", "settings", "flags")}
     summary["environment"] = read_lines(args.environment)
@@ -48,16 +49,21 @@ def read_training(path: str) -> Dict[str, Any]:
     Returns:
         ``parameters``; ``losses``, in bits a token by the number of updates, each the mean since the one before; and
         ``epochs`` with each one's number, ``updates``, mean ``loss`` and ``nll_loss``, and ``valid_perplexity``.
+
+    Raises:
+        InputError: the file is missing, or has no number of parameters, or no validation.
     """
     lines = read_lines(path)
     parameters = [match[1] for line in lines if (match := _PARAMETERS.search(line))]
+    if not parameters:
+        raise InputError(f"{path} does not tell the number of parameters: it is no whole log of fairseq-train")
     epochs: Dict[int, Dict[str, Any]] = {}
     for match in filter(None, map(_TRAINED.search, lines)):
         epochs[int(match[1])] = {"updates": int(match[4]), "loss": float(match[2]), "nll_loss": float(match[3])}
     for validation in read_validations([path], "valid"):
         epochs.setdefault(validation.epoch, {})["valid_perplexity"] = validation.perplexity
     return {
-        "parameters": int(parameters[0].replace(",", "")) if parameters else None,
+        "parameters": int(parameters[0].replace(",", "")),
         "losses": {match[2]: float(match[1]) for match in filter(None, map(_LOGGED.search, lines))},
         "epochs": [{"epoch": epoch, **values} for epoch, values in sorted(epochs.items())],
     }

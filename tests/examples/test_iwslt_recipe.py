@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from informer_fairseq import errors
 from preprocess.files import InputError
 from tests.support.corpora import load_script, write_corpus
 
@@ -123,7 +125,7 @@ def test_scores_are_labelled_and_signed(score, write, tmp_path, capsys):
     assert "|max_ngram_order:1" in report
     assert "detokenised, against references detokenised by the same tool: BLEU = " in report
     assert "|tok:13a|" in report
-    assert "\ntst2013: 2 lines\n" in report
+    assert "\nparameters: 2,400\nlowest valid perplexity: 128.0\ntst2013: 2 lines\n" in report
     kept = json.loads(summary.read_text(encoding="utf-8"))
     assert list(kept["scores"]) == [f"tst2013 {name}" for name in ("BLEU", "chrF2", "BLEU, tokens", "BLEU-1, tokens")]
     assert kept["scores"]["tst2013 BLEU-1, tokens"]["score"] == pytest.approx(53.68, abs=0.005)
@@ -139,6 +141,17 @@ def test_unequal_counts_leave_no_scores(score, write, tmp_path):
     with pytest.raises(InputError, match="has 1 lines but .* has 2"):
         score.main([*map(str, options), "--output", str(outputs[0]), "--summary", str(outputs[1])])
     assert not any(path.exists() for path in outputs)
+
+
+def test_half_a_log_is_no_run(score, write, tmp_path):
+    log, environment = log_and_environment(write)
+    write("train.log", "\n".join(Path(log).read_text().splitlines()[1:]))
+    options = ["--set", "x", write("hyp", "a\n"), write("ref", "a\n"), "--log", log, "--environment", environment]
+    options += ["--system", "t", "--seed", 1, "--settings", "", "--flags", "", "--output", tmp_path / "scores.txt"]
+    with pytest.raises(
+        errors.InputError, match=r"train\.log does not tell the number of parameters: it is no whole log"
+    ):
+        score.main([*map(str, options), "--summary", str(tmp_path / "summary.json")])
 
 
 def test_a_run_from_text_to_scores(recipe, write, tmp_path):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,12 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     again = recipe("transformer", "1", **settings)
     assert again.returncode == 0 and "trained before" in again.stdout
     assert (work / "transformer-seed1/train.log").read_bytes() == first
+
+    shutil.copytree(work / "transformer-seed1", work / "transformer-long-seed1")
+    done = recipe("transformer", "1", "score", SCHEDULE="long", **settings)
+    assert done.returncode == 0, done.stderr
+    # Both can stand in one table.
+    assert json.loads((work / "transformer-long-seed1/summary.json").read_text())["system"] == "transformer-long"
 
     started = ("train", "average", "translate", "score")
     done = recipe("ni_row7", "1", *started, START="transformer", **settings)
