@@ -7,9 +7,11 @@ import pytest
 
 from tests.support.corpora import load_script
 
-# The kept runs of a recipe, and the heading that their tables stand under.
+# The kept runs of a recipe, the heading that their tables stand under, and how many runs there are at least.
 MULTI30K = ("multi30k_en_de/results", "## Multi30k English-German", 40)
-KEPT = pytest.mark.parametrize(("folder", "heading", "at_least"), [MULTI30K])
+MODERN = ("iwslt15_en_vi/results/modern", "### Modern setting", 12)
+PAPER = ("iwslt15_en_vi/results/paper", "### The papers' setting", 5)
+KEPT = pytest.mark.parametrize(("folder", "heading", "at_least"), [MULTI30K, MODERN, PAPER])
 
 
 def read_runs(folder, at_least):
