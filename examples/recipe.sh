@@ -173,6 +173,7 @@ train_once() {
         return
     fi
     printf '%s\n' "$settings" >"$FOLDER/train.settings"
+    note_environment
     "$PYTHON" -m fairseq_cli.train "$DATA" --user-dir "$ROOT/informer_fairseq" "${options[@]}" "$@" \
         --save-dir "$FOLDER/checkpoints" --log-interval 100 --log-file "$FOLDER/train.log"
     printf '%s\n' "$lengths" >"$FOLDER/train.done"
@@ -185,8 +186,7 @@ note_environment() {
     environment="commit $(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown), $(
         cd "$ROOT" && "$PYTHON" -m benchmarks.machine
     )"
-    mkdir -p "$FOLDER"
-    if [[ ! -f "$FOLDER/train.done" ]] && ! grep -qxF -e "$environment" "$FOLDER/train.environment" 2>/dev/null; then
+    if ! grep -qxF -e "$environment" "$FOLDER/train.environment" 2>/dev/null; then
         printf '%s\n' "$environment" >>"$FOLDER/train.environment"
     fi
 }

@@ -134,7 +134,6 @@ stage_train() {
         ${sharing[@]+"${sharing[@]}"} --dropout "$DROPOUT" "${batch[@]}" --required-batch-size-multiple 1
         --criterion chunked_label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)"
         --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP" --seed "$SEED" ${extra[@]+"${extra[@]}"})
-    note_environment
     train_once "EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE" "${options[@]}" -- --max-epoch "$EPOCHS" \
         --max-update "$MAX_UPDATE" --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar \
         ${device[@]+"${device[@]}"}
@@ -175,9 +174,15 @@ stage_translate() {
 stage_score() {
     local settings set sets=()
     for set in tst2012 tst2013; do need "$FOLDER/$set.tokenised.vi"; done
+    [[ -f "$FOLDER/train.environment" ]] || fail "no such file: $FOLDER/train.environment, which a training with" \
+        "this recipe writes: train again under a new RUN"
+    # What the preparation read.
+    local segmentation=""
+    if [[ "$SETTING" == modern ]]; then segmentation=" MERGES=$MERGES BPE_DROPOUT=$BPE_DROPOUT"; fi
+    if [[ "$SETTING" == modern && -n "$cut" ]]; then segmentation+=" BPE_DROPOUT_COPIES=$BPE_DROPOUT_COPIES"; fi
     settings="SETTING=$SETTING SIZE=$SIZE EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE $batch_setting LR=$LR WARMUP=$WARMUP \
-DROPOUT=$DROPOUT MERGES=$MERGES BPE_DROPOUT=$BPE_DROPOUT BPE_DROPOUT_COPIES=$BPE_DROPOUT_COPIES AVERAGE=$AVERAGE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
-    if finished "$FOLDER/scores.txt" "$settings" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
+DROPOUT=$DROPOUT$segmentation AVERAGE=$AVERAGE BEAM=$BEAM FIXED_LENGTH=$FIXED_LENGTH${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
+    if [[ -f "$FOLDER/summary.json" ]] && finished "$FOLDER/scores.txt" "$settings" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
         cat "$FOLDER/scores.txt"
         return
     fi

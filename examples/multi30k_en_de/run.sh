@@ -121,7 +121,6 @@ stage_train() {
         need "$(model "$START_MODEL")"
         options+=(--init-from-transformer "$(model "$START_MODEL")")
     fi
-    note_environment
     # Interrupted or not, a training sees its sentences in the same order.
     train_once "UPDATES=$UPDATES" "${options[@]}" ${extra[@]+"${extra[@]}"} -- --max-update "$UPDATES" \
         --update-epoch-batch-itr True --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar \
@@ -159,7 +158,7 @@ stage_score() {
     local cased=(--cased "$FOLDER/test_2016_flickr.de" "$PREPARED/clean/test.de")
     if [[ "$LOWERCASE" == 1 ]]; then cased=(); fi
     "$PYTHON" "$HERE/summary.py" --system "${RUN:-$SYSTEM${START:+ from $START}$suffix}" --seed "$SEED" \
-        --settings "SCHEDULE=$SCHEDULE UPDATES=$UPDATES MAX_TOKENS=$MAX_TOKENS LR=$LR WARMUP=$WARMUP DROPOUT=$DROPOUT \
+        --settings "SCHEDULE=$SCHEDULE${START:+ START=$START} MERGES=${MERGES:-10000} UPDATES=$UPDATES MAX_TOKENS=$MAX_TOKENS LR=$LR WARMUP=$WARMUP DROPOUT=$DROPOUT \
 AVERAGE=$AVERAGE LOWERCASE=$LOWERCASE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}" \
         --flags "${system[*]}" --log "$FOLDER/train.log" --environment "$FOLDER/train.environment" ${cased[@]+"${cased[@]}"} \
         --tokenised "$FOLDER/test_2016_flickr.tokenised.de" "$PREPARED/tokenized/test.de" \

@@ -14,6 +14,7 @@ measured of the same systems. Columns with nothing in them are left out; setting
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -34,7 +35,7 @@ Costs = Dict[str, Dict[str, float]]
 
 
 def read_summary(folder: Path) -> Dict[str, Any]:
-    """What summary.py wrote of one run.
+    """What the score stage of a recipe wrote of one run.
 
     Raises:
         InputError: the run was not scored.
@@ -89,7 +90,9 @@ def differences(
 
 def settings_that_differ(runs: Runs) -> Dict[str, str]:
     """By system, those of its settings (NAME=VALUE) that not all runs share; none if all runs are alike."""
-    words = {name: [one["settings"].split() for one, _ in seeds.values()] for name, seeds in runs.items()}
+    words = {
+        name: [re.split(r" (?=[A-Z_]+=)", one["settings"]) for one, _ in seeds.values()] for name, seeds in runs.items()
+    }
     shared = set.intersection(*(set(settings) for found in words.values() for settings in found))
     return {
         name: " ".join(dict.fromkeys(word for settings in found for word in settings if word not in shared))

@@ -33,12 +33,14 @@ def describe(args: argparse.Namespace) -> Dict[str, Any]:
     """The summary, without scores.
 
     Raises:
-        InputError: a file is missing, or the log has no validation or no number of parameters.
+        InputError: a file is missing, or the log has no perplexity of a validation, or no number of parameters.
     """
     summary: Dict[str, Any] = {name: getattr(args, name) for name in ("system", "seed", "settings", "flags")}
     summary["environment"] = read_lines(args.environment)
     summary.update(read_training(args.log))
     perplexities = [epoch["valid_perplexity"] for epoch in summary["epochs"] if epoch.get("valid_perplexity")]
+    if not perplexities:
+        raise InputError(f"{args.log} has validations without perplexity: train with a cross-entropy criterion")
     summary["best_valid_perplexity"] = min(perplexities)
     return summary
 
@@ -56,7 +58,7 @@ def read_training(path: str) -> Dict[str, Any]:
     lines = read_lines(path)
     parameters = [match[1] for line in lines if (match := _PARAMETERS.search(line))]
     if not parameters:
-        raise InputError(f"{path} does not tell the number of parameters: it is no whole log of fairseq-train")
+        raise InputError(f"{path} does not tell the number of parameters: no whole log of fairseq-train; train again")
     epochs: Dict[int, Dict[str, Any]] = {}
     for match in filter(None, map(_TRAINED.search, lines)):
         epochs[int(match[1])] = {"updates": int(match[4]), "loss": float(match[2]), "nll_loss": float(match[3])}

@@ -148,9 +148,16 @@ def test_half_a_log_is_no_run(score, write, tmp_path):
     write("train.log", "\n".join(Path(log).read_text().splitlines()[1:]))
     options = ["--set", "x", write("hyp", "a\n"), write("ref", "a\n"), "--log", log, "--environment", environment]
     options += ["--system", "t", "--seed", 1, "--settings", "", "--flags", "", "--output", tmp_path / "scores.txt"]
-    with pytest.raises(
-        errors.InputError, match=r"train\.log does not tell the number of parameters: it is no whole log"
-    ):
+    with pytest.raises(errors.InputError, match=r"train\.log does not tell the number of parameters: no whole log"):
+        score.main([*map(str, options), "--summary", str(tmp_path / "summary.json")])
+
+
+def test_a_log_without_perplexity_is_no_run(score, write, tmp_path):
+    log, environment = log_and_environment(write)
+    write("train.log", Path(log).read_text().replace("nll_loss 7.0 | ppl 128", "loss 7.0"))
+    options = ["--set", "x", write("hyp", "a\n"), write("ref", "a\n"), "--log", log, "--environment", environment]
+    options += ["--system", "t", "--seed", 1, "--settings", "", "--flags", "", "--output", tmp_path / "scores.txt"]
+    with pytest.raises(errors.InputError, match="validations without perplexity: train with a cross-entropy criterion"):
         score.main([*map(str, options), "--summary", str(tmp_path / "summary.json")])
 
 
@@ -167,7 +174,18 @@ def test_a_run_from_text_to_scores(recipe, write, tmp_path):
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     assert (summary["system"], summary["seed"]) == ("informer_mt_tiny-dropout0.1", 1)
     assert "SETTING=modern SIZE=tiny EPOCHS=1 MAX_UPDATE=0 MAX_TOKENS=4096 LR=2e-3" in summary["settings"]
-    assert "MERGES=20 BPE_DROPOUT=0.1 BPE_DROPOUT_COPIES=2 AVERAGE=5 BEAM=1" in summary["settings"]
+    assert "MERGES=20 BPE_DROPOUT=0.1 BPE_DROPOUT_COPIES=2 AVERAGE=5 BEAM=1 FIXED_LENGTH=200" in summary["settings"]
     assert summary["environment"][0].endswith(" 1 threads")
     assert {name.partition(" ")[0] for name in summary["scores"]} == {"tst2012", "tst2013"}
     assert all(score["signature"] in (run / "scores.txt").read_text() for score in summary["scores"].values())
+
+    # A longer training of the same run notes what trains it then; a lost summary is made again.
+    (run / "train.environment").write_text("commit 1234567, another machine\n")
+    (run / "summary.json").unlink()
+    done = recipe("score", **settings)
+    assert done.returncode == 0 and (run / "summary.json").is_file()
+    settings["EPOCHS"] = "2"
+    done = recipe("train", **settings)
+    assert done.returncode == 0, done.stderr
+    first, second = (run / "train.environment").read_text().splitlines()
+    assert first == "commit 1234567, another machine" and second == summary["environment"][0]

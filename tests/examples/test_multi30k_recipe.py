@@ -97,7 +97,7 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     work = tmp_path / "work"
     summary = json.loads((work / "transformer-seed1/summary.json").read_text())
     assert (summary["system"], summary["seed"]) == ("transformer", 1)
-    assert "SCHEDULE=short UPDATES=2 MAX_TOKENS=2048 LR=2e-3 WARMUP=1 DROPOUT=0.1" in summary["settings"]
+    assert "SCHEDULE=short MERGES=20 UPDATES=2 MAX_TOKENS=2048 LR=2e-3 WARMUP=1 DROPOUT=0.1" in summary["settings"]
     assert [epoch["updates"] for epoch in summary["epochs"]] == [1, 2]
     assert summary["losses"] == {}  # logged every 100 updates
     assert summary["best_valid_perplexity"] == min(epoch["valid_perplexity"] for epoch in summary["epochs"])
@@ -142,7 +142,8 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     printed = capsys.readouterr().out
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in printed.splitlines()]
     assert [row[0] for row in rows[2:]] == ["`transformer`", "`ni_row7 from transformer`"]  # the baseline leads
-    assert rows[0][3:6] == [f"{name}, of transformer's" for name in table.COSTS] and rows[2][3:6] == ["1.00"] * 3
+    assert [row[1] for row in (rows[0], *rows[2:])] == ["settings", "", "START=transformer"]
+    assert rows[0][4:7] == [f"{name}, of transformer's" for name in table.COSTS] and rows[2][4:7] == ["1.00"] * 3
     assert (tmp_path / "table.md").read_text() == printed
 
 
@@ -159,6 +160,14 @@ def test_losses_are_those_of_the_log(tmp_path):
     found = read_training(str(log))
     assert found["losses"] == {"100": 9.5, "200": 8.5, "300": 7.796}
     assert found["parameters"] == 2_099_200
+
+
+def test_settings_with_spaces_stay_whole(root):
+    table = load_script(root, "multi30k_en_de/table.py")
+    settings = "UPDATES={0} LR=1 EXTRA_ARGS=--lr-scheduler polynomial_decay --total-num-update {0}"
+    runs = {name: {1: ({"settings": settings.format(name)}, [])} for name in ("10", "20")}
+    extra = "EXTRA_ARGS=--lr-scheduler polynomial_decay --total-num-update"
+    assert table.settings_that_differ(runs) == {name: f"UPDATES={name} {extra} {name}" for name in runs}
 
 
 def test_differences_are_those_of_the_whole_scores(root):
