@@ -168,10 +168,13 @@ train_once() {
         fail "$FOLDER was trained with other settings or data (train.settings there has them);" \
             "set RUN to a new name, or remove that folder"
     fi
-    if [[ -f "$FOLDER/train.done" && "$(cat "$FOLDER/train.done")" == "$lengths" ]]; then
+    if [[ -f "$last" && -f "$FOLDER/train.done" && "$(cat "$FOLDER/train.done")" == "$lengths" ]]; then
         echo "$FOLDER: trained before ($lengths)"
         return
     fi
+    rm -f "$FOLDER/train.done"
+    # Without a checkpoint it begins anew: what is left of an earlier training tells nothing about this one.
+    if [[ ! -f "$last" ]]; then rm -f "$FOLDER/train.log" "$FOLDER/train.environment"; fi
     printf '%s\n' "$settings" >"$FOLDER/train.settings"
     note_environment
     "$PYTHON" -m fairseq_cli.train "$DATA" --user-dir "$ROOT/informer_fairseq" "${options[@]}" "$@" \
@@ -184,7 +187,7 @@ train_once() {
 note_environment() {
     local environment
     environment="commit $(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown), $(
-        cd "$ROOT" && "$PYTHON" -m benchmarks.machine
+        PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m benchmarks.machine
     )"
     if ! grep -qxF -e "$environment" "$FOLDER/train.environment" 2>/dev/null; then
         printf '%s\n' "$environment" >>"$FOLDER/train.environment"

@@ -63,6 +63,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """The loss of a batch; as fairseq's, but the model is asked for features instead of logits."""
         if not reduce:
             return super().forward(model, sample, reduce)
+        output_projection_of(model)  # other models may not know features_only either: refuse before they are asked
         return super().forward(model, {**sample, "net_input": {**sample["net_input"], "features_only": True}}, reduce)
 
     def compute_loss(self, model: Any, net_output: Any, sample: Dict[str, Any], reduce: bool = True) -> Any:

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models.lstm import LSTMDecoder, LSTMEncoder, LSTMModel
 
 from informer_fairseq.criterions.chunked_label_smoothed_cross_entropy import ChunkedLabelSmoothedCrossEntropyCriterion
 from tests.support.models import batch, build_small, dictionary
@@ -88,6 +89,13 @@ def test_adaptive_softmax_is_refused():
     model = build_small("transformer", adaptive_softmax_cutoff="10,20")
     with pytest.raises(ValueError, match="needs a linear output projection, which --adaptive-softmax-cutoff does not"):
         run(ChunkedLabelSmoothedCrossEntropyCriterion, model)
+
+
+def test_a_model_that_knows_no_features_only_is_refused():
+    encoder = LSTMEncoder(dictionary(50), embed_dim=8, hidden_size=8, num_layers=1)
+    decoder = LSTMDecoder(dictionary(45, "v"), 8, 8, 8, num_layers=1, encoder_output_units=8)
+    with pytest.raises(ValueError, match="needs a linear output projection, which <class '.*LSTMDecoder'> does not"):
+        run(ChunkedLabelSmoothedCrossEntropyCriterion, LSTMModel(encoder, decoder))
 
 
 def test_chunks_below_one_row_are_refused():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -189,3 +190,10 @@ def test_a_run_from_text_to_scores(recipe, write, tmp_path):
     assert done.returncode == 0, done.stderr
     first, second = (run / "train.environment").read_text().splitlines()
     assert first == "commit 1234567, another machine" and second == summary["environment"][0]
+
+    # Without its checkpoints it begins anew, and nothing of the first training is left in log or environment.
+    shutil.rmtree(run / "checkpoints")
+    done = recipe("train", **settings)
+    assert done.returncode == 0, done.stderr
+    assert (run / "train.environment").read_text().splitlines() == summary["environment"]
+    assert (run / "train.log").read_text().count("num. shared model params") == 1
