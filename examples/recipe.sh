@@ -32,6 +32,14 @@ choose_threads() {
     export OMP_NUM_THREADS="$THREADS" MKL_NUM_THREADS="$THREADS"
 }
 
+# check_whole_numbers NAME ...: each of these settings is one.
+check_whole_numbers() {
+    local name
+    for name in "$@"; do
+        [[ "${!name}" =~ ^[0-9]+$ ]] || fail "$name is '${!name}'; it is a whole number"
+    done
+}
+
 # choose_device [OPTION ...]: the array device gets --cpu, or the given options where there is a GPU.
 choose_device() {
     device=("$@")
@@ -152,6 +160,12 @@ check_pairs() {
     done
 }
 
+# training_settings OPTION ...: what decides a training beside its length, in one line: its options and its data.
+training_settings() {
+    printf '%s ' "$@"
+    echo "data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
+}
+
 # train_once LENGTHS OPTION ... [-- OPTION ...]: trains into FOLDER, goes on where a training stopped, skips a finished
 # one. What stands before -- may not change between the parts of one training, nor may the data.
 train_once() {
@@ -163,7 +177,7 @@ train_once() {
     done
     if [[ $# -gt 0 ]]; then shift; fi
     mkdir -p "$FOLDER"
-    settings="$(printf '%s ' "${options[@]}")data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
+    settings="$(training_settings "${options[@]}")"
     if [[ -f "$last" && "$(cat "$FOLDER/train.settings")" != "$settings" ]]; then
         fail "$FOLDER was trained with other settings or data (train.settings there has them);" \
             "set RUN to a new name, or remove that folder"
@@ -182,6 +196,18 @@ train_once() {
     printf '%s\n' "$lengths" >"$FOLDER/train.done"
 }
 
+# need_training LENGTHS OPTION ...: FOLDER was trained by train_once with just these, so that they may be told of it.
+need_training() {
+    local lengths="$1" way_out="give the settings that trained it, or another RUN" found
+    shift
+    need "$FOLDER/train.settings"
+    [[ "$(cat "$FOLDER/train.settings")" == "$(training_settings "$@")" ]] ||
+        fail "$FOLDER was trained with other settings or data (train.settings there has them); $way_out"
+    [[ -f "$FOLDER/train.done" ]] || fail "$FOLDER is not trained to its end; run the stage train, or all of them"
+    found="$(cat "$FOLDER/train.done")"
+    [[ "$found" == "$lengths" ]] || fail "$FOLDER was trained with $found, not $lengths; $way_out"
+}
+
 # note_environment: FOLDER/train.environment gets a line of the code and machine that train now; it has more than one if
 # they changed between the parts of a training.
 note_environment() {
@@ -194,11 +220,11 @@ note_environment() {
     fi
 }
 
-# average_last COUNT epochs|updates: FOLDER/averaged.pt from the last checkpoints of whole epochs, or by updates.
-average_last() {
-    local inputs=() name pattern='checkpoint[0-9]*.pt' key=1n
+# choose_average COUNT epochs|updates: the array inputs gets the last checkpoints of whole epochs, or by updates.
+choose_average() {
+    local name pattern='checkpoint[0-9]*.pt' key=1n
     if [[ "$2" == updates ]]; then pattern='checkpoint_[0-9]*_[0-9]*.pt' key=3n; fi
-    need "$FOLDER/checkpoints/checkpoint_last.pt"
+    inputs=()
     while read -r name; do
         inputs+=("$FOLDER/checkpoints/$name")
     done < <(
@@ -208,6 +234,13 @@ average_last() {
     )
     # A training stopped early has no checkpoint but the last.
     if [[ "${#inputs[@]}" == 0 ]]; then inputs=("$FOLDER/checkpoints/checkpoint_last.pt"); fi
+}
+
+# average_last COUNT epochs|updates: FOLDER/averaged.pt from the last checkpoints.
+average_last() {
+    need "$FOLDER/checkpoints/checkpoint_last.pt"
+    local inputs
+    choose_average "$@"
     if finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}"; then
         echo "$FOLDER/averaged.pt: made before"
         return
@@ -216,6 +249,17 @@ average_last() {
     PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m informer_fairseq.average_checkpoints \
         --inputs "${inputs[@]}" --output "$FOLDER/averaged.pt"
     printf '%s\n' "${inputs[*]}" >"$FOLDER/averaged.pt.made"
+}
+
+# need_average COUNT epochs|updates: FOLDER/averaged.pt is what average_last makes now; where the checkpoints were
+# removed since, it stays what it was.
+need_average() {
+    need "$FOLDER/averaged.pt"
+    if [[ ! -f "$FOLDER/checkpoints/checkpoint_last.pt" ]]; then return; fi
+    local inputs
+    choose_average "$@"
+    finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}" ||
+        fail "$FOLDER/averaged.pt is not of the last checkpoints, as AVERAGE=$1 asks; run the stage average"
 }
 
 # generate SOURCE TARGET SUBSET MODEL OUTPUT OPTION ...: fairseq-generate's output on one set, whole or not at all.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# IWSLT'15 English-Vietnamese with stock fairseq commands: download, prepare, train, average, translate, score.
+# IWSLT'15 English-Vietnamese, by fairseq's commands with the plugin's loss: from the download to scores.
 #
 # usage: [NAME=VALUE ...] bash examples/iwslt15_en_vi/run.sh [STAGE ...]
 #
@@ -55,35 +55,50 @@ case "$SETTING" in
     paper) average=0 beam=1 sharing=() ;;
     modern) average=5 beam=5 sharing=(--share-all-embeddings) MAX_TOKENS="${MAX_TOKENS:-4096}" ;;
 esac
-BATCH_SIZE="${BATCH_SIZE:-8}"
-if [[ -n "${MAX_TOKENS:-}" ]]; then
-    batch=(--max-tokens "$MAX_TOKENS") batch_setting="MAX_TOKENS=$MAX_TOKENS"
-else
-    batch=(--batch-size "$BATCH_SIZE") batch_setting="BATCH_SIZE=$BATCH_SIZE"
-fi
+# Sentences and tokens a batch: given both, both limit it.
+if [[ -z "${MAX_TOKENS:-}" ]]; then BATCH_SIZE="${BATCH_SIZE:-8}"; fi
+batch=() batch_setting=""
+if [[ -n "${MAX_TOKENS:-}" ]]; then batch+=(--max-tokens "$MAX_TOKENS") batch_setting+=" MAX_TOKENS=$MAX_TOKENS"; fi
+if [[ -n "${BATCH_SIZE:-}" ]]; then batch+=(--batch-size "$BATCH_SIZE") batch_setting+=" BATCH_SIZE=$BATCH_SIZE"; fi
 LR="${LR:-$lr}"
 WARMUP="${WARMUP:-$warmup}"
 DROPOUT="${DROPOUT:-${dropout:-0.1}}"
 AVERAGE="${AVERAGE:-$average}"
 BEAM="${BEAM:-$beam}"
+check_whole_numbers SEED EPOCHS MAX_UPDATE FIXED_LENGTH WARMUP AVERAGE BEAM ${MAX_TOKENS:+MAX_TOKENS} \
+    ${BATCH_SIZE:+BATCH_SIZE}
 read -r -a extra <<<"${EXTRA_ARGS:-}"
 
 choose_device
 
+if [[ "$SETTING" == paper ]]; then
+    for name in MERGES BPE_DROPOUT BPE_DROPOUT_COPIES; do
+        [[ -z "${!name:-}" ]] ||
+            fail "$name is '${!name}', and SETTING=paper has whole words, no BPE: leave it, or take SETTING=modern"
+    done
+fi
 MERGES="${MERGES:-8000}" BPE_DROPOUT="${BPE_DROPOUT:-0}" BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}"
 cut=""
 if [[ ! "$BPE_DROPOUT" =~ ^0?\.?0*$ ]]; then cut="-dropout$BPE_DROPOUT"; fi
 PREPARED="$WORK/$SETTING/prepared$cut"
 DATA="$PREPARED/data-bin"
 FOLDER="$WORK/$SETTING/${RUN:-$full_name$cut-seed$SEED}"
-CHECKPOINTS="$FOLDER/checkpoints"
+# The checkpoint that translates: the average, or the one with the best validation loss.
+MODEL="$FOLDER/checkpoints/checkpoint_best.pt"
+if [[ "$AVERAGE" -gt 0 ]]; then MODEL="$FOLDER/averaged.pt"; fi
+TRANSLATED="$MODEL beam $BEAM"
+criterion=label_smoothed_cross_entropy
+case "$ARCH" in
+    # The same function with less memory, for models that end in a linear projection and can give what stands before.
+    transformer* | *informer* | ni_transformer*) criterion=chunked_label_smoothed_cross_entropy ;;
+esac
+lengths="EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE"
+options=(--task translation --source-lang en --target-lang vi "${architecture[@]}"
+    ${sharing[@]+"${sharing[@]}"} --dropout "$DROPOUT" "${batch[@]}" --required-batch-size-multiple 1
+    --criterion "$criterion" --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)"
+    --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP" --seed "$SEED" ${extra[@]+"${extra[@]}"})
 
 # ------------------------------------------------------------------------------------------------------------ helpers
-# The checkpoint that translates: the average, or the one with the best validation loss.
-model() {
-    if [[ "$AVERAGE" -gt 0 ]]; then echo "$FOLDER/averaged.pt"; else echo "$CHECKPOINTS/checkpoint_best.pt"; fi
-}
-
 check_corpus() {
     check_pairs en vi train tst2012 tst2013
 }
@@ -131,18 +146,8 @@ stage_prepare() {
 
 stage_train() {
     need "$DATA/dict.en.txt"
-    local criterion=label_smoothed_cross_entropy options=()
-    case "$ARCH" in
-        # The same function with less memory, for models that end in a linear projection and can give what stands before.
-        transformer* | *informer* | ni_transformer*) criterion=chunked_label_smoothed_cross_entropy ;;
-    esac
-    options=(--task translation --source-lang en --target-lang vi "${architecture[@]}"
-        ${sharing[@]+"${sharing[@]}"} --dropout "$DROPOUT" "${batch[@]}" --required-batch-size-multiple 1
-        --criterion "$criterion" --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)"
-        --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP" --seed "$SEED" ${extra[@]+"${extra[@]}"})
-    train_once "EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE" "${options[@]}" -- --max-epoch "$EPOCHS" \
-        --max-update "$MAX_UPDATE" --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar \
-        ${device[@]+"${device[@]}"}
+    train_once "$lengths" "${options[@]}" -- --max-epoch "$EPOCHS" --max-update "$MAX_UPDATE" \
+        --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar ${device[@]+"${device[@]}"}
 }
 
 stage_average() {
@@ -153,42 +158,52 @@ stage_average() {
     average_last "$AVERAGE" epochs
 }
 
+# translated SUBSET NAME: the translations are of the model and the source as they are now, with these settings.
+translated() {
+    finished "$FOLDER/$2.tokenised.vi" "$TRANSLATED" "$MODEL" "$PREPARED/clean/$1.en"
+}
+
 # translate SUBSET NAME: one set, with as many hypotheses as source lines or an error.
 translate() {
-    local subset="$1" output="$FOLDER/$2" path key
-    path="$(model)"
-    need "$path"
-    key="$path beam $BEAM"
-    if finished "$output.tokenised.vi" "$key" "$path" "$PREPARED/clean/$subset.en"; then
+    local subset="$1" output="$FOLDER/$2"
+    if translated "$@"; then
         echo "$output.tokenised.vi: translated before"
         return
     fi
-    generate en vi "$subset" "$path" "$output.generate" --beam "$BEAM"
+    generate en vi "$subset" "$MODEL" "$output.generate" --beam "$BEAM"
     local collect=("$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate"
         --source "$PREPARED/clean/$subset.en" --model "$PREPARED/segmented/model")
     "${collect[@]}" --detokenize vi --output "$output.vi"
     "${collect[@]}" --output "$output.tokenised.vi"
-    printf '%s\n' "$key" >"$output.tokenised.vi.made"
+    printf '%s\n' "$TRANSLATED" >"$output.tokenised.vi.made"
 }
 
 stage_translate() {
-    need "$DATA/dict.en.txt"
+    need "$DATA/dict.en.txt" "$MODEL"
+    if [[ "$AVERAGE" -gt 0 ]]; then need_average "$AVERAGE" epochs; fi
     translate valid tst2012
     translate test tst2013
 }
 
 stage_score() {
     local settings set sets=()
-    for set in tst2012 tst2013; do need "$FOLDER/$set.tokenised.vi"; done
+    need "$DATA/dict.en.txt" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi" "$FOLDER/train.log"
+    need_training "$lengths" "${options[@]}"
+    for set in "valid tst2012" "test tst2013"; do
+        # shellcheck disable=SC2086
+        translated $set ||
+            fail "$FOLDER/${set#* }.tokenised.vi is not of $TRANSLATED, or older than the model; run the stage translate"
+    done
     [[ -f "$FOLDER/train.environment" ]] || fail "no such file: $FOLDER/train.environment, which a training with" \
         "this recipe writes: train again under a new RUN"
     # What the preparation read.
     local segmentation=""
     if [[ "$SETTING" == modern ]]; then segmentation=" MERGES=$MERGES BPE_DROPOUT=$BPE_DROPOUT"; fi
     if [[ "$SETTING" == modern && -n "$cut" ]]; then segmentation+=" BPE_DROPOUT_COPIES=$BPE_DROPOUT_COPIES"; fi
-    settings="SETTING=$SETTING SIZE=$SIZE EPOCHS=$EPOCHS MAX_UPDATE=$MAX_UPDATE $batch_setting LR=$LR WARMUP=$WARMUP \
+    settings="SETTING=$SETTING SIZE=$SIZE $lengths$batch_setting LR=$LR WARMUP=$WARMUP \
 DROPOUT=$DROPOUT$segmentation AVERAGE=$AVERAGE BEAM=$BEAM FIXED_LENGTH=$FIXED_LENGTH${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
-    if [[ -f "$FOLDER/summary.json" ]] && finished "$FOLDER/scores.txt" "$settings" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
+    if [[ -f "$FOLDER/summary.json" ]] &&
+        finished "$FOLDER/scores.txt" "$settings" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
         cat "$FOLDER/scores.txt"
         return
     fi

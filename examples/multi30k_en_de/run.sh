@@ -33,7 +33,7 @@ show_help_if_asked "$@"
     "$(cd "$HERE/systems" && echo *.txt | sed 's/\.txt//g')"
 SYSTEM="$1" SEED="$2"
 shift 2
-[[ "$SEED" =~ ^[0-9]+$ ]] || fail "the seed is '$SEED'; it is a whole number, such as 1"
+check_whole_numbers SEED
 SCHEDULE="${SCHEDULE:-short}"
 LOWERCASE="${LOWERCASE:-0}"
 START="${START:-}"
@@ -61,6 +61,8 @@ DROPOUT="${DROPOUT:-$dropout}"
 MAX_TOKENS="${MAX_TOKENS:-$tokens}"
 AVERAGE="${AVERAGE:-$average}"
 BEAM="${BEAM:-5}"
+MERGES="${MERGES:-10000}"
+check_whole_numbers UPDATES WARMUP MAX_TOKENS AVERAGE BEAM MERGES
 read -r -a extra <<<"${EXTRA_ARGS:-}"
 system=(--arch "$SYSTEM")
 if [[ -f "$HERE/systems/$SYSTEM.txt" ]]; then read -r -a system <"$HERE/systems/$SYSTEM.txt"; fi
@@ -74,12 +76,23 @@ if [[ "$SCHEDULE" != short ]]; then suffix="$suffix-$SCHEDULE"; fi
 START_MODEL="$WORK/$START$suffix-seed$SEED"
 FOLDER="$WORK/${RUN:-$SYSTEM${START:+-from-$START}$suffix-seed$SEED}"
 
-# ------------------------------------------------------------------------------------------------------------ helpers
-# model FOLDER: the checkpoint that translates.
-model() {
-    if [[ "$AVERAGE" -gt 0 ]]; then echo "$1/averaged.pt"; else echo "$1/checkpoints/checkpoint_best.pt"; fi
-}
+case "$SCHEDULE" in
+    short) schedule=(--lr-scheduler polynomial_decay --total-num-update "$UPDATES") ;;
+    long) schedule=(--lr-scheduler inverse_sqrt) ;;
+esac
+options=(--task translation --source-lang en --target-lang de "${system[@]}" --share-all-embeddings
+    --dropout "$DROPOUT" --criterion chunked_label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
+    --adam-betas "(0.9, 0.98)" --lr "$LR" --warmup-updates "$WARMUP" "${schedule[@]}" --max-tokens "$MAX_TOKENS"
+    --required-batch-size-multiple 1 --seed "$SEED")
+# The checkpoint that translates.
+model=checkpoints/checkpoint_best.pt
+if [[ "$AVERAGE" -gt 0 ]]; then model=averaged.pt; fi
+if [[ -n "$START" ]]; then options+=(--init-from-transformer "$START_MODEL/$model"); fi
+options+=(${extra[@]+"${extra[@]}"})
+TRANSLATIONS="$FOLDER/test_2016_flickr"
+TRANSLATED="${model##*/} beam $BEAM"
 
+# ------------------------------------------------------------------------------------------------------------ helpers
 check_corpus() {
     check_pairs en de train val test_2016_flickr
 }
@@ -105,26 +118,16 @@ stage_download() {
 stage_prepare() {
     check_corpus
     env PYTHON="$PYTHON" SRC=en TGT=de TRAIN="$CORPUS/train" VALID="$CORPUS/val" TEST="$CORPUS/test_2016_flickr" \
-        OUT="$PREPARED" TOKENIZED=0 LOWERCASE="$LOWERCASE" SEGMENTATION=bpe JOINT=1 MERGES="${MERGES:-10000}" \
+        OUT="$PREPARED" TOKENIZED=0 LOWERCASE="$LOWERCASE" SEGMENTATION=bpe JOINT=1 MERGES="$MERGES" \
         MAX_WORDS=150 MAX_PIECES=150 STAGE="" FORCE=0 bash "$ROOT/preprocess/prepare.sh"
 }
 
 stage_train() {
     need "$DATA/dict.en.txt"
-    local schedule=(--lr-scheduler inverse_sqrt)
-    if [[ "$SCHEDULE" == short ]]; then schedule=(--lr-scheduler polynomial_decay --total-num-update "$UPDATES"); fi
-    local options=(--task translation --source-lang en --target-lang de "${system[@]}" --share-all-embeddings
-        --dropout "$DROPOUT" --criterion chunked_label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
-        --adam-betas "(0.9, 0.98)" --lr "$LR" --warmup-updates "$WARMUP" "${schedule[@]}" --max-tokens "$MAX_TOKENS"
-        --required-batch-size-multiple 1 --seed "$SEED")
-    if [[ -n "$START" ]]; then
-        need "$(model "$START_MODEL")"
-        options+=(--init-from-transformer "$(model "$START_MODEL")")
-    fi
+    if [[ -n "$START" ]]; then need "$START_MODEL/$model"; fi
     # Interrupted or not, a training sees its sentences in the same order.
-    train_once "UPDATES=$UPDATES" "${options[@]}" ${extra[@]+"${extra[@]}"} -- --max-update "$UPDATES" \
-        --update-epoch-batch-itr True --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar \
-        ${device[@]+"${device[@]}"}
+    train_once "UPDATES=$UPDATES" "${options[@]}" -- --max-update "$UPDATES" --update-epoch-batch-itr True \
+        --keep-last-epochs "$((AVERAGE > 1 ? AVERAGE : 1))" --no-progress-bar ${device[@]+"${device[@]}"}
 }
 
 stage_average() {
@@ -135,33 +138,38 @@ stage_average() {
     average_last "$AVERAGE" epochs
 }
 
+# translated: the translations are of the model and the source as they are now, with these settings.
+translated() {
+    finished "$TRANSLATIONS.de" "$TRANSLATED" "$FOLDER/$model" "$PREPARED/clean/test.en"
+}
+
 stage_translate() {
-    local path key output="$FOLDER/test_2016_flickr" source="$PREPARED/clean/test.en"
-    path="$(model "$FOLDER")"
-    need "$DATA/dict.en.txt" "$path"
-    key="${path##*/} beam $BEAM"
-    if finished "$output.de" "$key" "$path" "$source"; then
-        echo "$output.de: translated before"
+    need "$DATA/dict.en.txt" "$FOLDER/$model"
+    if [[ "$AVERAGE" -gt 0 ]]; then need_average "$AVERAGE" epochs; fi
+    if translated; then
+        echo "$TRANSLATIONS.de: translated before"
         return
     fi
-    generate en de test "$path" "$output.generate" --beam "$BEAM"
-    local collect=("$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate" --source "$source"
-        --model "$PREPARED/segmented/model")
-    "${collect[@]}" --output "$output.tokenised.de"
-    "${collect[@]}" --detokenize de --output "$output.de"
-    printf '%s\n' "$key" >"$output.de.made"
+    generate en de test "$FOLDER/$model" "$TRANSLATIONS.generate" --beam "$BEAM"
+    local collect=("$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$TRANSLATIONS.generate"
+        --source "$PREPARED/clean/test.en" --model "$PREPARED/segmented/model")
+    "${collect[@]}" --output "$TRANSLATIONS.tokenised.de"
+    "${collect[@]}" --detokenize de --output "$TRANSLATIONS.de"
+    printf '%s\n' "$TRANSLATED" >"$TRANSLATIONS.de.made"
 }
 
 # One JSON of everything about the run, and a few lines of it to read.
 stage_score() {
-    need "$FOLDER/test_2016_flickr.de" "$FOLDER/train.log"
-    local cased=(--cased "$FOLDER/test_2016_flickr.de" "$PREPARED/clean/test.de")
+    need "$DATA/dict.en.txt" "$TRANSLATIONS.de" "$FOLDER/train.log"
+    need_training "UPDATES=$UPDATES" "${options[@]}"
+    translated || fail "$TRANSLATIONS.de is not of $TRANSLATED, or older than the model; run the stage translate"
+    local cased=(--cased "$TRANSLATIONS.de" "$PREPARED/clean/test.de")
     if [[ "$LOWERCASE" == 1 ]]; then cased=(); fi
     "$PYTHON" "$HERE/summary.py" --system "${RUN:-$SYSTEM${START:+ from $START}$suffix}" --seed "$SEED" \
-        --settings "SCHEDULE=$SCHEDULE${START:+ START=$START} MERGES=${MERGES:-10000} UPDATES=$UPDATES MAX_TOKENS=$MAX_TOKENS LR=$LR WARMUP=$WARMUP DROPOUT=$DROPOUT \
-AVERAGE=$AVERAGE LOWERCASE=$LOWERCASE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}" \
-        --flags "${system[*]}" --log "$FOLDER/train.log" --environment "$FOLDER/train.environment" ${cased[@]+"${cased[@]}"} \
-        --tokenised "$FOLDER/test_2016_flickr.tokenised.de" "$PREPARED/tokenized/test.de" \
+        --settings "SCHEDULE=$SCHEDULE${START:+ START=$START} MERGES=$MERGES UPDATES=$UPDATES MAX_TOKENS=$MAX_TOKENS LR=$LR \
+WARMUP=$WARMUP DROPOUT=$DROPOUT AVERAGE=$AVERAGE LOWERCASE=$LOWERCASE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}" \
+        --flags "${system[*]}" --log "$FOLDER/train.log" --environment "$FOLDER/train.environment" \
+        ${cased[@]+"${cased[@]}"} --tokenised "$TRANSLATIONS.tokenised.de" "$PREPARED/tokenized/test.de" \
         --output "$FOLDER/summary.json"
 }
 

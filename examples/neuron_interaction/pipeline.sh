@@ -48,8 +48,11 @@ SAVE_INTERVAL="${SAVE_INTERVAL:-$save}"
 AVERAGE="${AVERAGE:-$average}"
 BEAM="${BEAM:-4}"
 LENPEN="${LENPEN:-0.6}"
+check_whole_numbers SEED WARMUP MAX_TOKENS UPDATES EPOCHS SAVE_INTERVAL AVERAGE BEAM
 read -r -a extra <<<"${EXTRA_ARGS:-}"
 
+averaged=epochs
+if [[ "$SAVE_INTERVAL" -gt 0 ]]; then averaged=updates; fi
 set_sizes "$layers" "$width" "$inner" "$heads"
 choose_device --fp16
 
@@ -126,11 +129,12 @@ stage_train() {
 }
 
 stage_average() {
-    if [[ "$SAVE_INTERVAL" -gt 0 ]]; then average_last "$AVERAGE" updates; else average_last "$AVERAGE" epochs; fi
+    average_last "$AVERAGE" "$averaged"
 }
 
 stage_translate() {
-    need "$DATA/dict.$SRC.txt" "$FOLDER/averaged.pt"
+    need "$DATA/dict.$SRC.txt"
+    need_average "$AVERAGE" "$averaged"
     local output="$FOLDER/$TEST_SET" key="beam $BEAM lenpen $LENPEN" source="$PREPARED/clean/test.$SRC"
     if finished "$output.$TGT" "$key" "$FOLDER/averaged.pt" "$source"; then
         echo "$output.$TGT: translated before"

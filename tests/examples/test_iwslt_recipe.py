@@ -47,6 +47,9 @@ def corpus(write, *, without=""):
         ((), {"ARCH": "lstm", "SIZE": "tiny"}, "SIZE=tiny is for transformer and the plugin's architectures"),
         ((), {"CORPUS": "nowhere"}, "no such file: nowhere/train.en; a corpus has train, tst2012, tst2013"),
         (("train",), {}, "run the stage before, or all of them"),
+        ((), {"MERGES": "20"}, "MERGES is '20', and SETTING=paper has whole words, no BPE: leave it, or take SETTING=modern"),
+        ((), {"BPE_DROPOUT": "0.1"}, "BPE_DROPOUT is '0.1', and SETTING=paper has whole words"),
+        ((), {"BATCH_SIZE": "all"}, "BATCH_SIZE is 'all'; it is a whole number"),
         ((), {"PYTHON": "no-such-python"}, "no Python at 'no-such-python'"),
     ],
 )
@@ -179,6 +182,17 @@ def test_a_run_from_text_to_scores(recipe, write, tmp_path):
     assert summary["environment"][0].endswith(" 1 threads")
     assert {name.partition(" ")[0] for name in summary["scores"]} == {"tst2012", "tst2013"}
     assert all(score["signature"] in (run / "scores.txt").read_text() for score in summary["scores"].values())
+
+    # Scored alone, it takes no other setting's name.
+    for changed, message in (
+        ({"ARCH": "linformer_mt", "RUN": run.name}, "was trained with other settings or data (train.settings there"),
+        ({"BATCH_SIZE": "4"}, "was trained with other settings or data"),
+        ({"EPOCHS": "2"}, "was trained with EPOCHS=1 MAX_UPDATE=0, not EPOCHS=2 MAX_UPDATE=0; give the settings"),
+        ({"BEAM": "2"}, "beam 2, or older than the model; run the stage translate"),
+    ):
+        done = recipe("score", **{**settings, **changed})
+        assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
+    assert json.loads((run / "summary.json").read_text(encoding="utf-8")) == summary
 
     # A longer training of the same run notes what trains it then; a lost summary is made again.
     (run / "train.environment").write_text("commit 1234567, another machine\n")

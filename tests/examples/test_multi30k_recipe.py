@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,8 @@ def recipe(root, tmp_path):
     [
         ((), {}, "give a system and a seed, such as: run.sh informer_mt 1; the systems are conv_linformer_mt "),
         (("informer_mt",), {}, "give a system and a seed"),
-        (("informer_mt", "one"), {}, "the seed is 'one'; it is a whole number, such as 1"),
+        (("informer_mt", "one"), {}, "SEED is 'one'; it is a whole number"),
+        (("informer_mt", "1"), {"AVERAGE": "ten"}, "AVERAGE is 'ten'; it is a whole number"),
         (("informer_mt", "1", "nope"), {}, "no stage 'nope'; the stages are download prepare train average"),
         (("informer_mt", "1"), {"SCHEDULE": "medium"}, "SCHEDULE is 'medium'; it is short or long"),
         (("informer_mt", "1"), {"LOWERCASE": "yes"}, "LOWERCASE is 'yes'; it is 0 or 1"),
@@ -111,11 +111,29 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     assert again.returncode == 0 and "trained before" in again.stdout
     assert (work / "transformer-seed1/train.log").read_bytes() == first
 
-    shutil.copytree(work / "transformer-seed1", work / "transformer-long-seed1")
-    done = recipe("transformer", "1", "score", SCHEDULE="long", **settings)
+    # Scored alone, it takes no other setting's name.
+    for changed, message in (
+        ({"LR": "1e-3"}, "transformer-seed1 was trained with other settings or data (train.settings there has them); "),
+        ({"UPDATES": "3", "RUN": "transformer-seed1"}, "transformer-seed1 was trained with other settings or data"),
+        ({"BEAM": "2"}, "test_2016_flickr.de is not of checkpoint_best.pt beam 2, or older than the model; run the stage"),
+        ({"AVERAGE": "1"}, "test_2016_flickr.de is not of averaged.pt beam 1"),
+    ):
+        done = recipe("transformer", "1", "score", **{**settings, **changed})
+        assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
+    assert json.loads((work / "transformer-seed1/summary.json").read_text()) == summary
+
+    done = recipe("transformer", "1", SCHEDULE="long", **settings)
     assert done.returncode == 0, done.stderr
     # Both can stand in one table.
-    assert json.loads((work / "transformer-long-seed1/summary.json").read_text())["system"] == "transformer-long"
+    long = work / "transformer-long-seed1"
+    assert json.loads((long / "summary.json").read_text())["system"] == "transformer-long"
+    done = recipe("transformer", "1", "translate", SCHEDULE="long", **{**settings, "AVERAGE": "1"})
+    assert done.returncode == 2 and "averaged.pt is not of the last checkpoints, as AVERAGE=1 asks" in done.stderr
+    done = recipe("transformer", "1", "score", SCHEDULE="long", **{**settings, "UPDATES": "1"})
+    assert done.returncode == 2 and "was trained with UPDATES=2, not UPDATES=1; give the settings" in done.stderr
+    (long / "train.done").unlink()
+    done = recipe("transformer", "1", "score", SCHEDULE="long", **settings)
+    assert done.returncode == 2 and "is not trained to its end; run the stage train" in done.stderr
 
     started = ("train", "average", "translate", "score")
     done = recipe("ni_row7", "1", *started, START="transformer", **settings)
