@@ -54,7 +54,8 @@ def average(paths: Sequence[str]) -> Dict[str, Any]:
             if _is_averaged(name, total):
                 total += model[name].double()
             elif not torch.equal(total, model[name]):
-                raise InputError(f"{name} is {model[name].tolist()} in {path} but {total.tolist()} in {paths[0]}")
+                values = f"{name} is {model[name].tolist()} in {path} but {total.tolist()} in {paths[0]}"
+                raise InputError(f"{values}; average checkpoints of one training run")
     dtypes = {name: value.dtype for name, value in first["model"].items()}
     means = {n: (s / len(paths)).to(dtypes[n]) if _is_averaged(n, s) else s for n, s in sums.items()}
     first["model"] = {name: means[source] for name, source in tied.items()}

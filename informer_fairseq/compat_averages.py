@@ -8,11 +8,14 @@ import torch
 import torch.nn as nn
 from fairseq.models.ema.ema import EMA
 
+from informer_fairseq.compositions.scaled_concatenation import ScaledComposition
+
 
 def apply_repairs() -> None:
     """Applies every repair whose defect is present."""
     keep_versions_in_moving_averages()
     average_shared_weights_once()
+    average_weights_of_one_scale()
 
 
 # --- Defect 9: the moving average of a pre-norm model loses its last layer norms. ---
@@ -106,3 +109,32 @@ def _averages_once(average_class: Any) -> bool:
     nn.init.ones_(shared.weight)
     average.step(model)
     return average.get_model()[0].weight.item() == 0.5
+
+
+# --- Defect 19: a seed's average keeps the seed's versions, and averages weights that another version reads. ---
+
+
+def average_weights_of_one_scale() -> None:
+    """Lets ``--ema-seed-model`` name a model whose compositions have another scale than the one that trains.
+
+    The average takes the seed's scale with its weights, and keeps it: a scale is a "version" to fairseq. Weights that
+    the model divides by its own scale would then be averaged with weights divided by the seed's. Where both have one
+    scale there is nothing to do.
+    """
+    make_average = EMA.__init__
+    if getattr(make_average, "takes_the_models_scale", False):
+        return
+
+    @functools.wraps(make_average)
+    def __init__(self: Any, model: nn.Module, config: Any, *args: Any, **kwargs: Any) -> None:
+        make_average(self, model, config, *args, **kwargs)
+        if config.ema_seed_model is None:
+            return
+        for average, trained in zip(self.model.modules(), model.modules()):
+            if isinstance(average, ScaledComposition) and isinstance(trained, ScaledComposition):
+                average.change_scale(trained.concatenation.scale_version)
+        if config.ema_fp32:
+            self.build_fp32_params()
+
+    __init__.takes_the_models_scale = True  # type: ignore[attr-defined]
+    EMA.__init__ = __init__

@@ -150,7 +150,10 @@ def tell_damaged_data() -> None:
 
 
 def log_each_line_once() -> None:
-    """Lets ``--log-file`` hold each line once, in one open file, however many epochs there are."""
+    """Lets ``--log-file`` hold each line once, in one open file, however many epochs there are.
+
+    A file that was moved away or removed since is opened anew.
+    """
     make = progress_bar.progress_bar
     if not _opens_again(make):
         return
@@ -161,11 +164,24 @@ def log_each_line_once() -> None:
         bound = parameters.bind(*args, **kwargs)
         if bound.arguments.get("log_file") is not None:
             path = os.path.abspath(bound.arguments["log_file"])
-            if any(getattr(handler, "baseFilename", None) == path for handler in progress_bar.logger.handlers):
-                bound.arguments["log_file"] = None
+            for handler in list(progress_bar.logger.handlers):
+                if not isinstance(handler, logging.FileHandler) or handler.baseFilename != path:
+                    continue
+                if _writes_to(handler, path):
+                    bound.arguments["log_file"] = None
+                else:
+                    progress_bar.logger.removeHandler(handler)
+                    handler.close()
         return make(*bound.args, **bound.kwargs)
 
     progress_bar.progress_bar = make_progress_bar
+
+
+def _writes_to(handler: logging.FileHandler, path: str) -> bool:
+    try:
+        return handler.stream is not None and os.path.samestat(os.fstat(handler.stream.fileno()), os.stat(path))
+    except OSError:
+        return False
 
 
 def _opens_again(make: Any) -> bool:

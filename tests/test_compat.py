@@ -154,13 +154,13 @@ def test_unknown_words_need_alignments_and_take_pairs():
 
 
 def test_repairs_step_aside_where_they_are_not_needed():
-    repaired = EMA.restore, EMA._step_internal, progress_bar.progress_bar
+    repaired = EMA.__init__, EMA.restore, EMA._step_internal, progress_bar.progress_bar
     before = search.DiverseBeamSearch.step, utils.replace_unk, *repaired
     compat.let_diverse_search_find_its_rows()
     compat.let_unknown_words_be_replaced()
     compat_averages.apply_repairs()
     compat_files.log_each_line_once()
-    repaired = EMA.restore, EMA._step_internal, progress_bar.progress_bar
+    repaired = EMA.__init__, EMA.restore, EMA._step_internal, progress_bar.progress_bar
     assert (search.DiverseBeamSearch.step, utils.replace_unk, *repaired) == before
 
 
@@ -170,13 +170,16 @@ def test_a_log_file_holds_each_line_once(tmp_path, caplog):
     handlers = list(progress_bar.logger.handlers)
     first, second = tmp_path / "first.log", tmp_path / "second.log"
     try:
-        for epoch, path in ((1, first), (2, first), (3, first), (4, second)):
+        for epoch, path in ((1, first), (2, first), (3, first), (4, second), (5, first)):
+            if epoch == 5:
+                first.rename(tmp_path / "moved.log")
             bar = progress_bar.progress_bar([], "simple", 1, str(path), epoch=epoch)
             bar.print({"loss": 1.5}, tag="train", step=epoch)
     finally:
         for handler in set(progress_bar.logger.handlers) - set(handlers):
             progress_bar.logger.removeHandler(handler)
             handler.close()
-    epochs = [f"epoch {epoch:03d} | loss 1.5" for epoch in (1, 2, 3, 4)]
-    assert first.read_text().splitlines() == epochs
+    epochs = [f"epoch {epoch:03d} | loss 1.5" for epoch in (1, 2, 3, 4, 5)]
+    assert (tmp_path / "moved.log").read_text().splitlines() == epochs[:4]
+    assert first.read_text().splitlines() == epochs[4:]  # opened anew where it was moved away
     assert second.read_text().splitlines() == epochs[3:]

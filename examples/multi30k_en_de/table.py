@@ -8,7 +8,8 @@
 
 A run is a folder that its recipe has scored. The interval is of the paired bootstrap: test sentences are drawn with
 replacement, each draw scores system and baseline seed by seed, and the differences are averaged over the seeds that
-both have. It holds the test set's scatter, not that of seeds, which the ranges show. --costs adds what costs.py
+both have, in the BLEU among their scores that --hypotheses and --reference give (ordinary text, or tokens). It holds
+the test set's scatter, not that of seeds, which the ranges show. --costs adds what costs.py
 measured of the same systems. Columns with nothing in them are left out; settings stand there where runs differ in them.
 """
 
@@ -66,7 +67,11 @@ def read_runs(folders: Sequence[str], hypotheses: str) -> Runs:
 
 
 def differences(
-    systems: Sequence[Sequence[str]], baselines: Sequence[Sequence[str]], references: Sequence[str], samples: int = 1000
+    systems: Sequence[Sequence[str]],
+    baselines: Sequence[Sequence[str]],
+    references: Sequence[str],
+    samples: int = 1000,
+    **kind: Any,
 ) -> "numpy.ndarray":
     """BLEU of the systems less that of their baselines, the mean over pairs, for each draw of test sentences.
 
@@ -74,9 +79,10 @@ def differences(
         systems: translations by seed.
         baselines: those of the baseline, of the same seeds.
         references: as many lines as each has.
+        kind: options of sacrebleu's BLEU.
         samples: draws; the random numbers are those of sacrebleu's own paired bootstrap (seed 12345).
     """
-    measure = BLEU(references=[references])
+    measure = BLEU(references=[references], **kind)
     draws = numpy.random.default_rng(12345).choice(len(references), size=(samples, len(references)), replace=True)
     total = numpy.zeros(samples)
     for sign, group in ((1, systems), (-1, baselines)):
@@ -119,14 +125,45 @@ def read_costs(path: str) -> Costs:
         raise InputError(f"{path} is not what costs.py --output writes ({error!r}): make it anew") from None
 
 
-def compare(seeds: Seeds, baseline: Seeds, references: Sequence[str]) -> str:
-    """The mean difference in BLEU over the seeds that both have, with its interval."""
+def compare(seeds: Seeds, baseline: Seeds, references: Sequence[str], **kind: Any) -> str:
+    """The mean difference in BLEU over the seeds that both have, with its interval; kind: sacrebleu's options."""
     common = sorted(set(seeds) & set(baseline))
     if seeds is baseline or not common:
         return ""
-    drawn = differences(*([of[seed][1] for seed in common] for of in (seeds, baseline)), references)
+    drawn = differences(*([of[seed][1] for seed in common] for of in (seeds, baseline)), references, **kind)
     low, high = numpy.percentile(drawn, [2.5, 97.5])
     return f"{drawn.mean():+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def find_measure(runs: Runs, references: Sequence[str]) -> Tuple[str, Dict[str, Any]]:
+    """The BLEU among the summaries' scores that these translations have against these references.
+
+    Returns:
+        Its name, and the options of sacrebleu's BLEU that give it: ordinary text, tokens, or tokens in lower case.
+
+    Raises:
+        InputError: there is none that all runs have: they were scored against other references, or in another form.
+    """
+    of_tokens = {"tokenize": "none", "force": True}  # force: tokenised text is meant
+    kinds: List[Dict[str, Any]] = [{}, of_tokens, {**of_tokens, "lowercase": True}]
+    names = dict.fromkeys(name for seeds in runs.values() for one, _ in seeds.values() for name in one["scores"])
+    possible = [(name, kind) for name in names for kind in kinds]
+    for system, seeds in runs.items():
+        for seed, (summary, hypotheses) in seeds.items():
+            scores = {name: one["score"] for name, one in summary["scores"].items()}
+            found = [BLEU(**{**kind, "force": True}).corpus_score(hypotheses, [references]).score for kind in kinds]
+            possible = [
+                (name, kind)
+                for name, kind in possible
+                if name in scores and abs(scores[name] - found[kinds.index(kind)]) < 0.005
+            ]
+            if not possible:
+                listed = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
+                raise InputError(
+                    f"{system} seed {seed} has BLEU {found[0]:.2f} against --reference, none of its scores ({listed}); "
+                    "give what it was scored against, tokenised references with --detokenize"
+                )
+    return possible[0]
 
 
 def build_rows(runs: Runs, baseline: str, references: Sequence[str], costs: Optional[Costs] = None) -> List[List[str]]:
@@ -135,7 +172,8 @@ def build_rows(runs: Runs, baseline: str, references: Sequence[str], costs: Opti
     header = ["system", "settings", "seeds", "parameters", *(f"{name}, of {baseline}'s" for name in COSTS)]
     all_scores = [summary["scores"] for seeds in runs.values() for summary, _ in seeds.values()]
     measures = list(dict.fromkeys(name for scores in all_scores for name in scores))
-    header += ["lowest valid perplexity", *measures, f"BLEU less {baseline}'s, 95%"]
+    compared, kind = find_measure(runs, references)
+    header += ["lowest valid perplexity", *measures, f"{compared} less {baseline}'s, 95%"]
     rows = [header]
     for system, seeds in sorted(runs.items(), key=lambda item: item[0] != baseline):
         summaries = [summary for summary, _ in seeds.values()]
@@ -145,7 +183,7 @@ def build_rows(runs: Runs, baseline: str, references: Sequence[str], costs: Opti
         for name in measures:
             found = [summary["scores"][name]["score"] for summary in summaries if name in summary["scores"]]
             row.append(spread(found) if found else "")
-        rows.append([*row, compare(seeds, runs[baseline], references)])
+        rows.append([*row, compare(seeds, runs[baseline], references, **kind)])
     used = [column for column in range(len(header)) if any(row[column] for row in rows[1:])]
     return [[row[column] for column in used] for row in rows]
 

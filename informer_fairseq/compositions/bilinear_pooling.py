@@ -81,6 +81,10 @@ class LowRankBilinearPooling(ScaledComposition):
         self.interaction = BilinearInteraction(rank=rank, output_dim=output_dim)
         self.reset_parameters()
 
+    def reader(self) -> nn.Linear:
+        """The linear map that meets the concatenation: U and V."""
+        return self.factors
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Starts as a linear map, ``P^T U^T R`` with the scale of a Xavier start: V = 0, v = 1, u = 0.

@@ -34,6 +34,10 @@ class LinearCombination(ScaledComposition):
         self.combine = nn.Linear(num_inputs * input_dim, output_dim, bias=False)
         self.reset_parameters()
 
+    def reader(self) -> nn.Linear:
+        """The linear map that meets the concatenation: All of its parameters."""
+        return self.combine
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Xavier initialisation."""

@@ -1,5 +1,6 @@
 """N vectors side by side, scaled so that Adam's step on what reads them fits their number."""
 
+from abc import abstractmethod
 from typing import Any, Dict, List
 
 import torch
@@ -51,6 +52,16 @@ class ScaledComposition(nn.Module):
     def __init__(self, scale: float):
         super().__init__()
         self.concatenation = ScaledConcatenation(scale)
+
+    @abstractmethod
+    def reader(self) -> nn.Linear:
+        """The linear map whose weights (not its bias) meet the concatenation."""
+
+    @torch.no_grad()
+    def change_scale(self, scale: Tensor) -> None:
+        """The same function with another s, a power of two (a scalar): weights are divided as inputs are multiplied."""
+        self.reader().weight *= self.concatenation.scale_version / scale
+        self.concatenation.scale_version.copy_(scale)
 
     def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         if any(name.startswith(prefix) for name in state_dict):

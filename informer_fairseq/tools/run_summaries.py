@@ -9,10 +9,10 @@ from typing import Any, Dict
 
 from informer_fairseq.errors import InputError
 from informer_fairseq.tools.files import read_lines
-from informer_fairseq.tools.training_logs import read_validations
+from informer_fairseq.tools.training_logs import read_number, read_validations
 
-_TRAINED = re.compile(r"epoch (\d+) \| loss ([\d.]+) \| nll_loss ([\d.]+) .*num_updates (\d+)")
-_LOGGED = re.compile(r"epoch \d+:.* loss=([\d.]+), .*num_updates=(\d+)")
+_TRAINED = re.compile(r"epoch (\d+) \| loss (\S+) \| nll_loss (\S+) .*num_updates (\d+)")
+_LOGGED = re.compile(r"epoch \d+:.* loss=(\S+?), .*num_updates=(\d+)")
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 
 
@@ -51,6 +51,7 @@ def read_training(path: str) -> Dict[str, Any]:
     Returns:
         ``parameters``; ``losses``, in bits a token by the number of updates, each the mean since the one before; and
         ``epochs`` with each one's number, ``updates``, mean ``loss`` and ``nll_loss``, and ``valid_perplexity``.
+        A loss that was not finite is None.
 
     Raises:
         InputError: the file is missing, or has no number of parameters, or no validation.
@@ -61,11 +62,12 @@ def read_training(path: str) -> Dict[str, Any]:
         raise InputError(f"{path} does not tell the number of parameters: no whole log of fairseq-train; train again")
     epochs: Dict[int, Dict[str, Any]] = {}
     for match in filter(None, map(_TRAINED.search, lines)):
-        epochs[int(match[1])] = {"updates": int(match[4]), "loss": float(match[2]), "nll_loss": float(match[3])}
+        losses = {"loss": read_number(match[2]), "nll_loss": read_number(match[3])}
+        epochs[int(match[1])] = {"updates": int(match[4]), **losses}
     for validation in read_validations([path], "valid"):
         epochs.setdefault(validation.epoch, {})["valid_perplexity"] = validation.perplexity
     return {
         "parameters": int(parameters[0].replace(",", "")),
-        "losses": {match[2]: float(match[1]) for match in filter(None, map(_LOGGED.search, lines))},
+        "losses": {match[2]: read_number(match[1]) for match in filter(None, map(_LOGGED.search, lines))},
         "epochs": [{"epoch": epoch, **values} for epoch, values in sorted(epochs.items())],
     }

@@ -104,14 +104,15 @@ def _parse_json(text: str) -> Iterator[Validation]:
 
 
 def _validation(subset: str, epoch: int, stats: Dict[str, Any]) -> Validation:
-    bits = _number(stats.get("nll_loss"))
-    perplexity = _number(stats["ppl"]) if "ppl" in stats else None if bits is None else 2**bits
+    bits = read_number(stats.get("nll_loss"))
+    perplexity = read_number(stats["ppl"]) if "ppl" in stats else None if bits is None else 2**bits
     if bits is None and perplexity:  # without label smoothing fairseq logs the loss alone
         bits = math.log2(perplexity)
-    return Validation(subset, epoch, int(float(stats["num_updates"])), perplexity, _number(stats.get("bleu")), bits)
+    return Validation(subset, epoch, int(float(stats["num_updates"])), perplexity, read_number(stats.get("bleu")), bits)
 
 
-def _number(value: Any) -> Optional[float]:
+def read_number(value: Any) -> Optional[float]:
+    """A number as fairseq logs it, in words or not; None if it is none, or not finite."""
     try:
         number = float(value)
     except (TypeError, ValueError):

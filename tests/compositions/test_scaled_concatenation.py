@@ -1,8 +1,11 @@
 """The scale of what layer compositions read: the same functions and starts, and Adam's step in proportion."""
 
+import argparse
+
 import pytest
 import torch
 import torch.nn as nn
+from fairseq.models.ema.ema import EMA
 
 from informer_fairseq.compositions.bilinear_pooling import LowRankBilinearPooling
 from informer_fairseq.compositions.linear import LinearCombination
@@ -123,3 +126,29 @@ def test_models_scale_by_their_number_of_layers_and_the_plain_start_does_not(sta
     )
     assert model.encoder.layer_composition.concatenation.scale_version == scale
     assert model.decoder.layer_composition.concatenation.scale_version == scale
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_another_scale_is_the_same_function(name):
+    composition, inputs = COMPOSITIONS[name](input_scale=0.25), vectors()
+    before = composition(inputs)
+    composition.change_scale(torch.tensor(1.0))
+    assert composition.concatenation.scale_version == 1
+    assert torch.equal(composition(inputs), before)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize(("seed_scale", "scale"), [(1.0, 0.25), (0.25, 1.0), (0.25, 0.25)])
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_an_average_that_starts_from_another_scale_is_one(name, seed_scale, scale, wide, tmp_path):
+    """--ema-seed-model: the seed's function at first, then the mean of the maps as they act on the inputs."""
+    seed, model, inputs = COMPOSITIONS[name](input_scale=seed_scale), COMPOSITIONS[name](input_scale=scale), vectors()
+    torch.save({"model": seed.state_dict(), "extra_state": {"ema": seed.state_dict()}}, tmp_path / "seed.pt")
+    settings = {"ema_decay": 0.5, "ema_update_freq": 1, "ema_start_update": 0, "ema_fp32": wide}
+    average = EMA(model, argparse.Namespace(ema_seed_model=str(tmp_path / "seed.pt"), **settings))
+    assert torch.equal(average.get_model()(inputs), seed(inputs))
+    average.step(model)
+    mean = average.get_model()
+    assert mean.concatenation.scale_version == scale
+    acts, seed_acts, model_acts = (one.reader().weight * one.concatenation.scale_version for one in (mean, seed, model))
+    torch.testing.assert_close(acts, (seed_acts + model_acts) / 2, rtol=0, atol=1e-6)

@@ -47,7 +47,11 @@ def corpus(write, *, without=""):
         ((), {"ARCH": "lstm", "SIZE": "tiny"}, "SIZE=tiny is for transformer and the plugin's architectures"),
         ((), {"CORPUS": "nowhere"}, "no such file: nowhere/train.en; a corpus has train, tst2012, tst2013"),
         (("train",), {}, "run the stage before, or all of them"),
-        ((), {"MERGES": "20"}, "MERGES is '20', and SETTING=paper has whole words, no BPE: leave it, or take SETTING=modern"),
+        (
+            (),
+            {"MERGES": "20"},
+            "MERGES is '20', and SETTING=paper has whole words, no BPE: leave it, or take SETTING=modern",
+        ),
         ((), {"BPE_DROPOUT": "0.1"}, "BPE_DROPOUT is '0.1', and SETTING=paper has whole words"),
         ((), {"BATCH_SIZE": "all"}, "BATCH_SIZE is 'all'; it is a whole number"),
         ((), {"PYTHON": "no-such-python"}, "no Python at 'no-such-python'"),

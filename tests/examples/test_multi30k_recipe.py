@@ -115,7 +115,10 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     for changed, message in (
         ({"LR": "1e-3"}, "transformer-seed1 was trained with other settings or data (train.settings there has them); "),
         ({"UPDATES": "3", "RUN": "transformer-seed1"}, "transformer-seed1 was trained with other settings or data"),
-        ({"BEAM": "2"}, "test_2016_flickr.de is not of checkpoint_best.pt beam 2, or older than the model; run the stage"),
+        (
+            {"BEAM": "2"},
+            "test_2016_flickr.de is not of checkpoint_best.pt beam 2, or older than the model; run the stage",
+        ),
         ({"AVERAGE": "1"}, "test_2016_flickr.de is not of averaged.pt beam 1"),
     ):
         done = recipe("transformer", "1", "score", **{**settings, **changed})
@@ -171,12 +174,21 @@ def test_losses_are_those_of_the_log(tmp_path):
         "2026-01-01 | INFO | train_inner | epoch 002:     60 / 240 loss={}, nll_loss=6.9, ppl=1, num_updates={}, lr=0.1"
     )
     valid = "2026-01-01 | INFO | valid | epoch 002 | valid on 'valid' subset | nll_loss 7.0 | ppl 128 | num_updates 480"
+    epoch = (
+        "2026-01-01 | INFO | train | epoch 002 | loss nan | nll_loss 6.5 | ppl 90 | wps 100 | num_updates 480 | lr 1"
+    )
     head = "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 2,099,200 (num. trained: 2,099,200)"
     log = tmp_path / "train.log"
-    lines = [head, *(line.format(*values) for values in ((9.5, 100), (8.25, 200), (8.5, 200), (7.796, 300))), valid]
+    lines = [
+        head,
+        *(line.format(*values) for values in ((9.5, 100), (8.25, 200), (8.5, 200), (7.796, 300), ("inf", 400))),
+        epoch,
+        valid,
+    ]
     log.write_text("".join(f"{text}\n" for text in lines))
     found = read_training(str(log))
-    assert found["losses"] == {"100": 9.5, "200": 8.5, "300": 7.796}
+    assert found["losses"] == {"100": 9.5, "200": 8.5, "300": 7.796, "400": None}  # not finite
+    assert found["epochs"] == [{"epoch": 2, "updates": 480, "loss": None, "nll_loss": 6.5, "valid_perplexity": 128.0}]
     assert found["parameters"] == 2_099_200
 
 
@@ -215,23 +227,37 @@ def test_the_table_shows_settings_that_differ(root):
 def test_the_table_reads_another_recipes_runs(root, tmp_path):
     """Its scores, whatever they are called, against tokenised references."""
     table = load_script(root, "multi30k_en_de/table.py")
-    reference = "Tom &apos;s cat sat on the mat , didn &apos;t it ?\n"
-    for system, text in (("good", "Tom's cat sat on the mat, didn't it?\n"), ("bad", "Tom's cat, on the mat, sat.\n")):
+    tokens = "Tom &apos;s cat sat on the mat , didn &apos;t it ?"
+    texts = {"good": ("Tom's cat sat on the mat, didn't it?", tokens)}
+    texts["bad"] = "Tom's cat, on the mat, sat.", "Tom &apos;s cat , on the mat , sat ."
+    for system, (text, cut) in texts.items():
         folder = tmp_path / system
         folder.mkdir()
         summary = {"system": system, "seed": 1, "settings": "LR=1", "parameters": 1000, "best_valid_perplexity": 2.5}
-        scores = {"tst2013 BLEU": {"score": 99.5, "signature": ""}}
+        found = {"tst2013 BLEU": table.BLEU().corpus_score([text], [[texts["good"][0]]])}
+        found["tst2013 BLEU, tokens"] = table.BLEU(tokenize="none").corpus_score([cut], [[tokens]])
+        scores = {name: {"score": score.score, "signature": ""} for name, score in found.items()}
         (folder / "summary.json").write_text(json.dumps({**summary, "scores": scores}))
-        (folder / "tst2013.vi").write_text(text)
-    (tmp_path / "ref").write_text(reference)
-    options = ["--reference", tmp_path / "ref", "--detokenize", "en", "--hypotheses", "tst2013.vi"]
-    options += ["--baseline", "bad", "--output", tmp_path / "table.md"]
-    table.main([str(word) for word in (tmp_path / "good", tmp_path / "bad", *options)])
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (tmp_path / "table.md").read_text().splitlines()]
-    assert rows[0][4:] == ["tst2013 BLEU", "BLEU less bad's, 95%"]
-    bad = table.BLEU().corpus_score(["Tom's cat, on the mat, sat."], [["Tom's cat sat on the mat, didn't it?"]]).score
-    expected = f"{100 - bad:+.2f}"  # one sentence: every draw is the same
-    assert rows[3] == ["`good`", "1", "1,000", "2.50", "99.50", f"{expected} ({expected} to {expected})"]
+        (folder / "tst2013.vi").write_text(f"{text}\n")
+        (folder / "tst2013.tokenised.vi").write_text(f"{cut}\n")
+    (tmp_path / "ref").write_text(f"{tokens}\n")
+    runs = [str(tmp_path / "good"), str(tmp_path / "bad"), "--baseline", "bad", "--reference", str(tmp_path / "ref")]
+    bad = {name: score.score for name, score in found.items()}
+    assert bad["tst2013 BLEU"] != pytest.approx(bad["tst2013 BLEU, tokens"], abs=0.1)
+    for hypotheses, more, compared in (
+        ("tst2013.vi", ["--detokenize", "en"], "tst2013 BLEU"),
+        ("tst2013.tokenised.vi", [], "tst2013 BLEU, tokens"),
+    ):
+        table.main([*runs, "--hypotheses", hypotheses, *more, "--output", str(tmp_path / "table.md")])
+        lines = (tmp_path / "table.md").read_text().splitlines()
+        rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in lines]
+        assert rows[0][4:] == ["tst2013 BLEU", "tst2013 BLEU, tokens", f"{compared} less bad's, 95%"]
+        expected = f"{100 - bad[compared]:+.2f}"  # one sentence: every draw is the same
+        assert rows[3] == ["`good`", "1", "1,000", "2.50", "100.00", "100.00", f"{expected} ({expected} to {expected})"]
+    with pytest.raises(
+        InputError, match=r"has BLEU [\d.]+ against --reference, none of its scores \(tst2013 BLEU 100.00, "
+    ):
+        table.main([*runs, "--hypotheses", "tst2013.vi"])  # ordinary text against tokens
 
 
 def test_the_table_refuses_what_it_cannot_compare(root, tmp_path):
