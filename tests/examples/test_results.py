@@ -33,21 +33,49 @@ def section(text, heading):
     return re.split(rf"\n#{{1,{len(level)}}} ", rest)[0]
 
 
+def rows_of(text):
+    """The rows of all tables, each by its header."""
+    header, rows = None, []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") else []
+        if not cells:
+            header = None
+        elif header is None:
+            header = cells
+        elif set(line) - set("|-"):
+            assert len(cells) == len(header), line
+            rows.append(dict(zip(header, cells)))
+    return rows
+
+
 @KEPT
 def test_scores_are_those_of_the_runs(root, folder, heading, at_least):
     text = (root / "RESULTS.md").read_text(encoding="utf-8")
-    lines = section(text, heading).splitlines()
+    rows = rows_of(section(text, heading))
     table = load_script(root, "multi30k_en_de/table.py")
-    for name, seeds in read_runs(root / "examples" / folder, at_least).items():
-        rows = [line for line in lines if line.startswith(f"| `{name}` |")]
-        assert rows, name
-        summaries = list(seeds.values())
-        for cells in ([cell.strip() for cell in row.split("|")] for row in rows):
-            for measure in summaries[0]["scores"]:
-                assert table.spread([summary["scores"][measure]["score"] for summary in summaries]) in cells
-                assert {summary["scores"][measure]["signature"] for summary in summaries} <= set(text.split("`"))
-            assert table.spread([summary["best_valid_perplexity"] for summary in summaries]) in cells
-            assert f"{seeds[min(seeds)]['parameters']:,}" in cells
+    runs = read_runs(root / "examples" / folder, at_least)
+    assert {row["system"] for row in rows} == {f"`{name}`" for name in runs}
+    for row in rows:
+        seeds = runs[row["system"].strip("`")]
+        summaries = [seeds[seed] for seed in sorted(seeds)]
+        assert row["seeds"] == " ".join(map(str, sorted(seeds)))
+        assert row["parameters"] == f"{summaries[0]['parameters']:,}"
+        perplexities = [summary["best_valid_perplexity"] for summary in summaries]
+        assert row["lowest valid perplexity"] == table.spread(perplexities)
+        for measure in summaries[0]["scores"]:
+            assert row[measure] == table.spread([summary["scores"][measure]["score"] for summary in summaries])
+            assert {summary["scores"][measure]["signature"] for summary in summaries} <= set(text.split("`"))
+
+
+def test_costs_are_those_that_were_measured(root):
+    folder, heading, _ = MULTI30K
+    costs = json.loads((root / "examples" / folder / "costs.json").read_text(encoding="utf-8"))["systems"]
+    rows = rows_of(section((root / "RESULTS.md").read_text(encoding="utf-8"), heading))
+    told = [row for row in rows if "training speed" in row]
+    assert len({row["system"] for row in told}) >= 8
+    for row in told:
+        for name in ("training speed", "bytes kept", "decoding speed"):
+            assert row[name] == f"{costs[row['system'].strip('`')][name]['figure']:.2f}"
 
 
 @KEPT
