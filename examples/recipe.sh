@@ -32,11 +32,19 @@ choose_threads() {
     export OMP_NUM_THREADS="$THREADS" MKL_NUM_THREADS="$THREADS"
 }
 
-# check_whole_numbers NAME ...: each of these settings is one.
+# choose_work DEFAULT: WORK, where what is made goes; absolute, so that it is one name from wherever the recipe is called.
+choose_work() {
+    WORK="${WORK:-$1}"
+    if [[ "$WORK" != /* ]]; then WORK="$PWD/$WORK"; fi
+}
+
+# check_whole_numbers LEAST NAME ...: each of these settings is one.
 check_whole_numbers() {
-    local name
+    local least="$1" name
+    shift
     for name in "$@"; do
-        [[ "${!name}" =~ ^[0-9]+$ ]] || fail "$name is '${!name}'; it is a whole number"
+        [[ "${!name}" =~ ^(0|[1-9][0-9]{0,8})$ && "${!name}" -ge "$least" ]] ||
+            fail "$name is '${!name}'; it is a whole number, $least or more, of nine digits at most"
     done
 }
 
@@ -160,9 +168,25 @@ check_pairs() {
     done
 }
 
-# training_settings OPTION ...: what decides a training beside its length, in one line: its options and its data.
+# prepare NAME=VALUE ...: preprocess/prepare.sh into PREPARED with these settings, of which PREPARATION has those to tell.
+prepare() {
+    env PYTHON="$PYTHON" OUT="$PREPARED" STAGE="" FORCE=0 "$@" bash "$ROOT/preprocess/prepare.sh"
+    printf '%s\n' "$PREPARATION" >"$PREPARED/recipe.settings"
+}
+
+# need_prepared: PREPARED was made with the settings PREPARATION.
+need_prepared() {
+    need "$PREPARED/recipe.settings"
+    local found
+    found="$(cat "$PREPARED/recipe.settings")"
+    [[ "$found" == "$PREPARATION" ]] ||
+        fail "$PREPARED was prepared with $found, not $PREPARATION; give those settings, or run the stage prepare"
+}
+
+# training_settings OPTION ...: what decides a training beside its length, in one line: its options and its data. The
+# folder of all work may be moved.
 training_settings() {
-    printf '%s ' "$@"
+    printf '%s ' "${@//"$WORK/"/}"
     echo "data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
 }
 
@@ -176,6 +200,7 @@ train_once() {
         shift
     done
     if [[ $# -gt 0 ]]; then shift; fi
+    need_prepared
     mkdir -p "$FOLDER"
     settings="$(training_settings "${options[@]}")"
     if [[ -f "$last" && "$(cat "$FOLDER/train.settings")" != "$settings" ]]; then
@@ -200,6 +225,7 @@ train_once() {
 need_training() {
     local lengths="$1" way_out="give the settings that trained it, or another RUN" found
     shift
+    need_prepared
     need "$FOLDER/train.settings"
     [[ "$(cat "$FOLDER/train.settings")" == "$(training_settings "$@")" ]] ||
         fail "$FOLDER was trained with other settings or data (train.settings there has them); $way_out"
@@ -236,19 +262,19 @@ choose_average() {
     if [[ "${#inputs[@]}" == 0 ]]; then inputs=("$FOLDER/checkpoints/checkpoint_last.pt"); fi
 }
 
-# average_last COUNT epochs|updates: FOLDER/averaged.pt from the last checkpoints.
+# average_last COUNT epochs|updates: FOLDER/averaged.pt from the last checkpoints; averaged.pt.made has their names.
 average_last() {
     need "$FOLDER/checkpoints/checkpoint_last.pt"
     local inputs
     choose_average "$@"
-    if finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}"; then
+    if finished "$FOLDER/averaged.pt" "${inputs[*]##*/}" "${inputs[@]}"; then
         echo "$FOLDER/averaged.pt: made before"
         return
     fi
     echo "averaging ${inputs[*]##*/}"
     PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m informer_fairseq.average_checkpoints \
         --inputs "${inputs[@]}" --output "$FOLDER/averaged.pt"
-    printf '%s\n' "${inputs[*]}" >"$FOLDER/averaged.pt.made"
+    printf '%s\n' "${inputs[*]##*/}" >"$FOLDER/averaged.pt.made"
 }
 
 # need_average COUNT epochs|updates: FOLDER/averaged.pt is what average_last makes now; where the checkpoints were
@@ -258,8 +284,13 @@ need_average() {
     if [[ ! -f "$FOLDER/checkpoints/checkpoint_last.pt" ]]; then return; fi
     local inputs
     choose_average "$@"
-    finished "$FOLDER/averaged.pt" "${inputs[*]}" "${inputs[@]}" ||
+    finished "$FOLDER/averaged.pt" "${inputs[*]##*/}" "${inputs[@]}" ||
         fail "$FOLDER/averaged.pt is not of the last checkpoints, as AVERAGE=$1 asks; run the stage average"
+}
+
+# count_averaged: how many checkpoints FOLDER/averaged.pt is of, which may be fewer than AVERAGE; 0 if none was asked for.
+count_averaged() {
+    if [[ "$AVERAGE" -gt 0 ]]; then wc -w <"$FOLDER/averaged.pt.made" | tr -d ' '; else echo 0; fi
 }
 
 # generate SOURCE TARGET SUBSET MODEL OUTPUT OPTION ...: fairseq-generate's output on one set, whole or not at all.

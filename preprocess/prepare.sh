@@ -40,6 +40,7 @@ done
 
 # TEST, MAX_WORDS and MAX_PIECES are lists, split at spaces.
 read -r -a tests <<<"$TEST"
+if [[ -f "$TEST.$SRC" || -f "$TEST.$SRC.gz" ]]; then tests=("$TEST"); fi # one, with spaces in its name
 read -r -a max_words <<<"${MAX_WORDS:-200}"
 read -r -a max_pieces <<<"${MAX_PIECES:-0}"
 

@@ -36,7 +36,7 @@ SEED="${SEED:-1}"
 EPOCHS="${EPOCHS:-40}"
 MAX_UPDATE="${MAX_UPDATE:-0}"
 FIXED_LENGTH="${FIXED_LENGTH:-200}"
-WORK="${WORK:-$ROOT/work/iwslt15_en_vi}"
+choose_work "$ROOT/work/iwslt15_en_vi"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
 choose_python
@@ -65,28 +65,39 @@ WARMUP="${WARMUP:-$warmup}"
 DROPOUT="${DROPOUT:-${dropout:-0.1}}"
 AVERAGE="${AVERAGE:-$average}"
 BEAM="${BEAM:-$beam}"
-check_whole_numbers SEED EPOCHS MAX_UPDATE FIXED_LENGTH WARMUP AVERAGE BEAM ${MAX_TOKENS:+MAX_TOKENS} \
-    ${BATCH_SIZE:+BATCH_SIZE}
+GENERATE_BATCH="${GENERATE_BATCH:-64}"
+check_whole_numbers 0 SEED EPOCHS MAX_UPDATE WARMUP AVERAGE
+check_whole_numbers 1 BEAM GENERATE_BATCH ${MAX_TOKENS:+MAX_TOKENS} ${BATCH_SIZE:+BATCH_SIZE}
+check_whole_numbers 2 FIXED_LENGTH
 read -r -a extra <<<"${EXTRA_ARGS:-}"
 
 choose_device
 
-if [[ "$SETTING" == paper ]]; then
-    for name in MERGES BPE_DROPOUT BPE_DROPOUT_COPIES; do
-        [[ -z "${!name:-}" ]] ||
-            fail "$name is '${!name}', and SETTING=paper has whole words, no BPE: leave it, or take SETTING=modern"
-    done
-fi
-MERGES="${MERGES:-8000}" BPE_DROPOUT="${BPE_DROPOUT:-0}" BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}"
-cut=""
-if [[ ! "$BPE_DROPOUT" =~ ^0?\.?0*$ ]]; then cut="-dropout$BPE_DROPOUT"; fi
+PREPARATION="FIXED_LENGTH=$FIXED_LENGTH" segmentation=(SEGMENTATION=word JOINT=0) cut=""
+case "$SETTING" in
+    paper)
+        for name in MERGES BPE_DROPOUT BPE_DROPOUT_COPIES; do
+            [[ -z "${!name:-}" ]] ||
+                fail "$name is '${!name}', and SETTING=paper has whole words, no BPE: leave it, or take SETTING=modern"
+        done
+        ;;
+    modern)
+        MERGES="${MERGES:-8000}" BPE_DROPOUT="${BPE_DROPOUT:-0}" BPE_DROPOUT_COPIES="${BPE_DROPOUT_COPIES:-4}"
+        check_whole_numbers 1 MERGES BPE_DROPOUT_COPIES
+        if [[ ! "$BPE_DROPOUT" =~ ^0?\.?0*$ ]]; then cut="-dropout$BPE_DROPOUT"; fi
+        PREPARATION="MERGES=$MERGES BPE_DROPOUT=$BPE_DROPOUT${cut:+ BPE_DROPOUT_COPIES=$BPE_DROPOUT_COPIES} $PREPARATION"
+        # All seeds train on the same data: BPE-dropout draws with a seed of its own.
+        segmentation=(SEGMENTATION=bpe JOINT=1 MERGES="$MERGES" BPE_DROPOUT="$BPE_DROPOUT"
+            BPE_DROPOUT_COPIES="$BPE_DROPOUT_COPIES" SEED=1)
+        ;;
+esac
 PREPARED="$WORK/$SETTING/prepared$cut"
 DATA="$PREPARED/data-bin"
 FOLDER="$WORK/$SETTING/${RUN:-$full_name$cut-seed$SEED}"
 # The checkpoint that translates: the average, or the one with the best validation loss.
 MODEL="$FOLDER/checkpoints/checkpoint_best.pt"
 if [[ "$AVERAGE" -gt 0 ]]; then MODEL="$FOLDER/averaged.pt"; fi
-TRANSLATED="$MODEL beam $BEAM"
+TRANSLATED="${MODEL##*/} beam $BEAM"
 criterion=label_smoothed_cross_entropy
 case "$ARCH" in
     # The same function with less memory, for models that end in a linear projection and can give what stands before.
@@ -134,14 +145,9 @@ stage_prepare() {
     check_corpus
     # The efficient encoders have n positions and the end of the sentence takes one: sources over n - 1 cannot be read.
     # The paper drops pairs over 200 tokens; here 199 on the source side. Both counts are printed.
-    local source_limit=$((FIXED_LENGTH - 1)) segmentation=(SEGMENTATION=word JOINT=0)
-    if [[ "$SETTING" == modern ]]; then segmentation=(SEGMENTATION=bpe JOINT=1); fi
-    # All seeds train on the same data: BPE-dropout draws with a seed of its own.
-    env "${segmentation[@]}" SEED=1 PYTHON="$PYTHON" SRC=en TGT=vi TRAIN="$CORPUS/train" VALID="$CORPUS/tst2012" \
-        TEST="$CORPUS/tst2013" OUT="$PREPARED" TOKENIZED=1 MAX_WORDS="$source_limit 200" \
-        MAX_PIECES="$source_limit 200" MERGES="$MERGES" BPE_DROPOUT="$BPE_DROPOUT" \
-        BPE_DROPOUT_COPIES="$BPE_DROPOUT_COPIES" MAX_UNKNOWN_RATE="${MAX_UNKNOWN_RATE:-0.1}" STAGE="" FORCE=0 \
-        bash "$ROOT/preprocess/prepare.sh"
+    local limits="$((FIXED_LENGTH - 1)) 200"
+    prepare "${segmentation[@]}" SRC=en TGT=vi TRAIN="$CORPUS/train" VALID="$CORPUS/tst2012" TEST="$CORPUS/tst2013" \
+        TOKENIZED=1 MAX_WORDS="$limits" MAX_PIECES="$limits" MAX_UNKNOWN_RATE="${MAX_UNKNOWN_RATE:-0.1}"
 }
 
 stage_train() {
@@ -196,12 +202,8 @@ stage_score() {
     done
     [[ -f "$FOLDER/train.environment" ]] || fail "no such file: $FOLDER/train.environment, which a training with" \
         "this recipe writes: train again under a new RUN"
-    # What the preparation read.
-    local segmentation=""
-    if [[ "$SETTING" == modern ]]; then segmentation=" MERGES=$MERGES BPE_DROPOUT=$BPE_DROPOUT"; fi
-    if [[ "$SETTING" == modern && -n "$cut" ]]; then segmentation+=" BPE_DROPOUT_COPIES=$BPE_DROPOUT_COPIES"; fi
     settings="SETTING=$SETTING SIZE=$SIZE $lengths$batch_setting LR=$LR WARMUP=$WARMUP \
-DROPOUT=$DROPOUT$segmentation AVERAGE=$AVERAGE BEAM=$BEAM FIXED_LENGTH=$FIXED_LENGTH${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
+DROPOUT=$DROPOUT $PREPARATION AVERAGE=$(count_averaged) BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}"
     if [[ -f "$FOLDER/summary.json" ]] &&
         finished "$FOLDER/scores.txt" "$settings" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi"; then
         cat "$FOLDER/scores.txt"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Makes a CORPUS folder for run.sh from training text of your own, for when the official training set cannot be had.
 #
-# usage: [PYTHON=python] bash examples/iwslt15_en_vi/stand_in.sh OUTPUT TEST_FOLDER PREFIX ...
+# usage: [PYTHON=...] bash examples/iwslt15_en_vi/stand_in.sh OUTPUT TEST_FOLDER PREFIX ...
 #
 #   OUTPUT       the folder to make
 #   TEST_FOLDER  has tst2012 and tst2013, each .en and .vi, as the Stanford page serves them
 #   PREFIX ...   training text: PREFIX.en and PREFIX.vi, or those with .gz, in this order one after the other
+#   PYTHON=      the Python with sacremoses (that of .venv under the repository, else python)
 #
 # The official files are Moses-tokenised with escapes (&apos;). A text without any escape is brought into that form; one
 # that has some is in it already and goes in as it is. Scores of such a run compare with others on the same text alone.
@@ -15,8 +16,10 @@ if [[ $# -lt 3 ]]; then
     sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
-ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-PYTHON="${PYTHON:-python}"
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# shellcheck source=examples/recipe.sh
+source "$HERE/../recipe.sh"
+choose_python
 output="$1"
 tests="$2"
 shift 2
@@ -30,8 +33,7 @@ side() {
             return
         fi
     done
-    echo "stand_in.sh: error: no such file: $1.$2 (nor with .gz); check the prefix" >&2
-    exit 2
+    fail "no such file: $1.$2 (nor with .gz); check the prefix"
 }
 
 content() { if [[ "$1" == *.gz ]]; then gzip -dc "$1"; else cat "$1"; fi; }

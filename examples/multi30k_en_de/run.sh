@@ -33,11 +33,11 @@ show_help_if_asked "$@"
     "$(cd "$HERE/systems" && echo *.txt | sed 's/\.txt//g')"
 SYSTEM="$1" SEED="$2"
 shift 2
-check_whole_numbers SEED
+check_whole_numbers 0 SEED
 SCHEDULE="${SCHEDULE:-short}"
 LOWERCASE="${LOWERCASE:-0}"
 START="${START:-}"
-WORK="${WORK:-$ROOT/work/multi30k_en_de}"
+choose_work "$ROOT/work/multi30k_en_de"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
 choose_python
@@ -62,7 +62,9 @@ MAX_TOKENS="${MAX_TOKENS:-$tokens}"
 AVERAGE="${AVERAGE:-$average}"
 BEAM="${BEAM:-5}"
 MERGES="${MERGES:-10000}"
-check_whole_numbers UPDATES WARMUP MAX_TOKENS AVERAGE BEAM MERGES
+GENERATE_BATCH="${GENERATE_BATCH:-64}"
+check_whole_numbers 0 WARMUP AVERAGE
+check_whole_numbers 1 UPDATES MAX_TOKENS BEAM GENERATE_BATCH MERGES
 read -r -a extra <<<"${EXTRA_ARGS:-}"
 system=(--arch "$SYSTEM")
 if [[ -f "$HERE/systems/$SYSTEM.txt" ]]; then read -r -a system <"$HERE/systems/$SYSTEM.txt"; fi
@@ -70,6 +72,7 @@ if [[ -f "$HERE/systems/$SYSTEM.txt" ]]; then read -r -a system <"$HERE/systems/
 choose_device
 
 PREPARED="$WORK/prepared$case_name"
+PREPARATION="MERGES=$MERGES LOWERCASE=$LOWERCASE"
 DATA="$PREPARED/data-bin"
 suffix="$case_name"
 if [[ "$SCHEDULE" != short ]]; then suffix="$suffix-$SCHEDULE"; fi
@@ -117,9 +120,8 @@ stage_download() {
 
 stage_prepare() {
     check_corpus
-    env PYTHON="$PYTHON" SRC=en TGT=de TRAIN="$CORPUS/train" VALID="$CORPUS/val" TEST="$CORPUS/test_2016_flickr" \
-        OUT="$PREPARED" TOKENIZED=0 LOWERCASE="$LOWERCASE" SEGMENTATION=bpe JOINT=1 MERGES="$MERGES" \
-        MAX_WORDS=150 MAX_PIECES=150 STAGE="" FORCE=0 bash "$ROOT/preprocess/prepare.sh"
+    prepare SRC=en TGT=de TRAIN="$CORPUS/train" VALID="$CORPUS/val" TEST="$CORPUS/test_2016_flickr" TOKENIZED=0 \
+        LOWERCASE="$LOWERCASE" SEGMENTATION=bpe JOINT=1 MERGES="$MERGES" MAX_WORDS=150 MAX_PIECES=150
 }
 
 stage_train() {
@@ -167,7 +169,7 @@ stage_score() {
     if [[ "$LOWERCASE" == 1 ]]; then cased=(); fi
     "$PYTHON" "$HERE/summary.py" --system "${RUN:-$SYSTEM${START:+ from $START}$suffix}" --seed "$SEED" \
         --settings "SCHEDULE=$SCHEDULE${START:+ START=$START} MERGES=$MERGES UPDATES=$UPDATES MAX_TOKENS=$MAX_TOKENS LR=$LR \
-WARMUP=$WARMUP DROPOUT=$DROPOUT AVERAGE=$AVERAGE LOWERCASE=$LOWERCASE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}" \
+WARMUP=$WARMUP DROPOUT=$DROPOUT AVERAGE=$(count_averaged) LOWERCASE=$LOWERCASE BEAM=$BEAM${EXTRA_ARGS:+ EXTRA_ARGS=$EXTRA_ARGS}" \
         --flags "${system[*]}" --log "$FOLDER/train.log" --environment "$FOLDER/train.environment" \
         ${cased[@]+"${cased[@]}"} --tokenised "$TRANSLATIONS.tokenised.de" "$PREPARED/tokenized/test.de" \
         --output "$FOLDER/summary.json"

@@ -6,11 +6,11 @@
     python ../../../examples/multi30k_en_de/table.py *-seed* --baseline transformer_tiny --hypotheses tst2013.vi \\
         --reference prepared/clean/test.vi --detokenize vi
 
-A run is a folder that its recipe has scored. The interval is of the paired bootstrap: test sentences are drawn with
-replacement, each draw scores system and baseline seed by seed, and the differences are averaged over the seeds that
-both have, in the BLEU among their scores that --hypotheses and --reference give (ordinary text, or tokens). It holds
-the test set's scatter, not that of seeds, which the ranges show. --costs adds what costs.py
-measured of the same systems. Columns with nothing in them are left out; settings stand there where runs differ in them.
+A run is a folder that its recipe has scored. Differences are averaged over the seeds that both have, in the BLEU among
+their scores that --hypotheses and --reference give (ordinary text, or tokens). The interval is of the paired bootstrap:
+test sentences are drawn with replacement, and each draw scores system and baseline seed by seed. It holds the test
+set's scatter, not that of seeds, which the ranges show. --costs adds what costs.py measured of the same systems.
+Columns with nothing in them are left out; settings stand there where runs differ in them.
 """
 
 import argparse
@@ -125,14 +125,17 @@ def read_costs(path: str) -> Costs:
         raise InputError(f"{path} is not what costs.py --output writes ({error!r}): make it anew") from None
 
 
-def compare(seeds: Seeds, baseline: Seeds, references: Sequence[str], **kind: Any) -> str:
-    """The mean difference in BLEU over the seeds that both have, with its interval; kind: sacrebleu's options."""
+def compare(seeds: Seeds, baseline: Seeds, references: Sequence[str], measure: str, kind: Dict[str, Any]) -> str:
+    """The mean difference of their scores over the seeds that both have, its interval; kind: sacrebleu's options."""
     common = sorted(set(seeds) & set(baseline))
     if seeds is baseline or not common:
         return ""
     drawn = differences(*([of[seed][1] for seed in common] for of in (seeds, baseline)), references, **kind)
     low, high = numpy.percentile(drawn, [2.5, 97.5])
-    return f"{drawn.mean():+.2f} ({low:+.2f} to {high:+.2f})"
+    whole = [
+        seeds[seed][0]["scores"][measure]["score"] - baseline[seed][0]["scores"][measure]["score"] for seed in common
+    ]
+    return f"{sum(whole) / len(whole):+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def find_measure(runs: Runs, references: Sequence[str]) -> Tuple[str, Dict[str, Any]]:
@@ -161,7 +164,8 @@ def find_measure(runs: Runs, references: Sequence[str]) -> Tuple[str, Dict[str, 
                 listed = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
                 raise InputError(
                     f"{system} seed {seed} has BLEU {found[0]:.2f} against --reference, none of its scores ({listed}); "
-                    "give what it was scored against, tokenised references with --detokenize"
+                    "give the hypotheses and the reference that were scored; --detokenize brings tokenised references to "
+                    "ordinary text"
                 )
     return possible[0]
 
@@ -183,7 +187,7 @@ def build_rows(runs: Runs, baseline: str, references: Sequence[str], costs: Opti
         for name in measures:
             found = [summary["scores"][name]["score"] for summary in summaries if name in summary["scores"]]
             row.append(spread(found) if found else "")
-        rows.append([*row, compare(seeds, runs[baseline], references, **kind)])
+        rows.append([*row, compare(seeds, runs[baseline], references, compared, kind)])
     used = [column for column in range(len(header)) if any(row[column] for row in rows[1:])]
     return [[row[column] for column in used] for row in rows]
 

@@ -12,7 +12,7 @@ SYSTEM="${SYSTEM:-baseline}"
 SIZE="${SIZE:-$DEFAULT_SIZE}"
 SEED="${SEED:-1}"
 RANK="${RANK:-}"
-WORK="${WORK:-$ROOT/work/$CORPUS_NAME}"
+choose_work "$ROOT/work/$CORPUS_NAME"
 OWN_CORPUS="${CORPUS:-}"
 CORPUS="${CORPUS:-$WORK/corpus}"
 choose_python
@@ -48,15 +48,21 @@ SAVE_INTERVAL="${SAVE_INTERVAL:-$save}"
 AVERAGE="${AVERAGE:-$average}"
 BEAM="${BEAM:-4}"
 LENPEN="${LENPEN:-0.6}"
-check_whole_numbers SEED WARMUP MAX_TOKENS UPDATES EPOCHS SAVE_INTERVAL AVERAGE BEAM
+MERGES="${MERGES:-$DEFAULT_MERGES}" MAX_WORDS="${MAX_WORDS:-250}" MAX_PIECES="${MAX_PIECES:-250}" TOKENIZED="${TOKENIZED:-0}"
+GENERATE_BATCH="${GENERATE_BATCH:-64}"
+check_whole_numbers 0 SEED WARMUP UPDATES EPOCHS SAVE_INTERVAL
+check_whole_numbers 1 MAX_TOKENS UPDATE_FREQ AVERAGE BEAM GENERATE_BATCH MERGES ${RANK:+RANK}
 read -r -a extra <<<"${EXTRA_ARGS:-}"
 
+TRANSLATED="beam $BEAM lenpen $LENPEN"
+lengths="UPDATES=$UPDATES EPOCHS=$EPOCHS"
 averaged=epochs
 if [[ "$SAVE_INTERVAL" -gt 0 ]]; then averaged=updates; fi
 set_sizes "$layers" "$width" "$inner" "$heads"
 choose_device --fp16
 
 PREPARED="$WORK/prepared"
+PREPARATION="MERGES=$MERGES TOKENIZED=$TOKENIZED MAX_WORDS=$MAX_WORDS MAX_PIECES=$MAX_PIECES"
 DATA="$PREPARED/data-bin"
 BASELINE="$WORK/$SIZE-baseline-seed$SEED"
 FOLDER="$WORK/${RUN:-$SIZE-$SYSTEM${RANK:+-rank$RANK}-seed$SEED}"
@@ -99,32 +105,36 @@ stage_prepare() {
             fi
         done
     fi
-    env PYTHON="$PYTHON" SRC="$SRC" TGT="$TGT" TRAIN="$CORPUS/train" VALID="$valid" TEST="$CORPUS/$TEST_SET" \
-        OUT="$PREPARED" TOKENIZED="${TOKENIZED:-0}" SEGMENTATION=bpe JOINT=1 MERGES="${MERGES:-$DEFAULT_MERGES}" \
-        MAX_WORDS="${MAX_WORDS:-250}" MAX_PIECES="${MAX_PIECES:-250}" STAGE="" FORCE=0 \
-        bash "$ROOT/preprocess/prepare.sh"
+    prepare SRC="$SRC" TGT="$TGT" TRAIN="$CORPUS/train" VALID="$valid" TEST="$CORPUS/$TEST_SET" SEGMENTATION=bpe JOINT=1 \
+        TOKENIZED="$TOKENIZED" MERGES="$MERGES" MAX_WORDS="$MAX_WORDS" MAX_PIECES="$MAX_PIECES"
 }
 
-stage_train() {
-    need "$DATA/dict.$SRC.txt"
+# choose_training: the array options gets what trains SYSTEM.
+choose_training() {
     local system=(--arch transformer "${sizes[@]}") flags
     if [[ "$SYSTEM" != baseline ]]; then
-        need "$BASELINE/averaged.pt"
         read -r -a flags <"$FLAGS/$SYSTEM.txt"
         system=(--arch ni_transformer "${sizes[@]}" "${flags[@]}" --init-from-transformer "$BASELINE/averaged.pt")
         if [[ -n "$RANK" ]]; then system+=(--composition-rank "$RANK"); fi
         if approximates "${system[@]}"; then system+=(--init-with-low-rank-approximation); fi
     fi
-    local options=(--task translation --source-lang "$SRC" --target-lang "$TGT" "${system[@]}" --share-all-embeddings
+    options=(--task translation --source-lang "$SRC" --target-lang "$TGT" "${system[@]}" --share-all-embeddings
         --dropout "$DROPOUT" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
         --adam-betas "(0.9, 0.98)" --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP"
         --max-tokens "$MAX_TOKENS" --update-freq "$UPDATE_FREQ" --required-batch-size-multiple 1 --seed "$SEED"
         ${extra[@]+"${extra[@]}"})
-    local keep=(--keep-last-epochs "$AVERAGE")
+}
+
+stage_train() {
+    need "$DATA/dict.$SRC.txt"
+    if [[ "$SYSTEM" != baseline ]]; then need "$BASELINE/averaged.pt"; fi
+    local options keep
+    choose_training
+    keep=(--keep-last-epochs "$AVERAGE")
     if [[ "$SAVE_INTERVAL" -gt 0 ]]; then
         keep=(--save-interval-updates "$SAVE_INTERVAL" --keep-interval-updates "$AVERAGE" --no-epoch-checkpoints)
     fi
-    train_once "UPDATES=$UPDATES EPOCHS=$EPOCHS" "${options[@]}" -- --max-update "$UPDATES" --max-epoch "$EPOCHS" \
+    train_once "$lengths" "${options[@]}" -- --max-update "$UPDATES" --max-epoch "$EPOCHS" \
         "${keep[@]}" "${device[@]}"
 }
 
@@ -132,25 +142,30 @@ stage_average() {
     average_last "$AVERAGE" "$averaged"
 }
 
+# translated: the translations are of the model and the source as they are now, with these settings.
+translated() {
+    finished "$FOLDER/$TEST_SET.$TGT" "$TRANSLATED" "$FOLDER/averaged.pt" "$PREPARED/clean/test.$SRC"
+}
+
 stage_translate() {
     need "$DATA/dict.$SRC.txt"
     need_average "$AVERAGE" "$averaged"
-    local output="$FOLDER/$TEST_SET" key="beam $BEAM lenpen $LENPEN" source="$PREPARED/clean/test.$SRC"
-    if finished "$output.$TGT" "$key" "$FOLDER/averaged.pt" "$source"; then
+    local output="$FOLDER/$TEST_SET"
+    if translated; then
         echo "$output.$TGT: translated before"
         return
     fi
     # At most 50 pieces more than the source has, as Vaswani et al. 2017 decode.
     generate "$SRC" "$TGT" test "$FOLDER/averaged.pt" "$output.generate" --beam "$BEAM" --lenpen "$LENPEN" \
         --max-len-a 1 --max-len-b 50
-    "$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate" --source "$source" \
+    "$PYTHON" "$ROOT/preprocess/hypotheses.py" --input "$output.generate" --source "$PREPARED/clean/test.$SRC" \
         --model "$PREPARED/segmented/model" --detokenize "$TGT" --output "$output.$TGT"
-    printf '%s\n' "$key" >"$output.$TGT.made"
+    printf '%s\n' "$TRANSLATED" >"$output.$TGT.made"
 }
 
 # The reference is the text of the corpus as it came, or detokenised by the tool that detokenises the translations.
 reference() {
-    if [[ "${TOKENIZED:-0}" == 0 ]]; then
+    if [[ "$TOKENIZED" == 0 ]]; then
         echo "$PREPARED/clean/test.$TGT"
         return
     fi
@@ -160,8 +175,11 @@ reference() {
 }
 
 stage_score() {
-    need "$FOLDER/$TEST_SET.$TGT"
-    local text
+    need "$DATA/dict.$SRC.txt" "$FOLDER/$TEST_SET.$TGT"
+    local text options
+    choose_training
+    need_training "$lengths" "${options[@]}"
+    translated || fail "$FOLDER/$TEST_SET.$TGT is not of $TRANSLATED, or older than the model; run the stage translate"
     text="$(reference)"
     "$PYTHON" -m sacrebleu "$text" --input "$FOLDER/$TEST_SET.$TGT" --metrics bleu chrf --width 2 --format text |
         tee "$FOLDER/scores.txt.partial"

@@ -53,7 +53,7 @@ def corpus(write, *, without=""):
             "MERGES is '20', and SETTING=paper has whole words, no BPE: leave it, or take SETTING=modern",
         ),
         ((), {"BPE_DROPOUT": "0.1"}, "BPE_DROPOUT is '0.1', and SETTING=paper has whole words"),
-        ((), {"BATCH_SIZE": "all"}, "BATCH_SIZE is 'all'; it is a whole number"),
+        ((), {"BATCH_SIZE": "all"}, "BATCH_SIZE is 'all'; it is a whole number, 1 or more"),
         ((), {"PYTHON": "no-such-python"}, "no Python at 'no-such-python'"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_run_from_text_to_scores(recipe, write, tmp_path):
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     assert (summary["system"], summary["seed"]) == ("informer_mt_tiny-dropout0.1", 1)
     assert "SETTING=modern SIZE=tiny EPOCHS=1 MAX_UPDATE=0 MAX_TOKENS=4096 LR=2e-3" in summary["settings"]
-    assert "MERGES=20 BPE_DROPOUT=0.1 BPE_DROPOUT_COPIES=2 AVERAGE=5 BEAM=1 FIXED_LENGTH=200" in summary["settings"]
+    assert "MERGES=20 BPE_DROPOUT=0.1 BPE_DROPOUT_COPIES=2 FIXED_LENGTH=200 AVERAGE=1 BEAM=1" in summary["settings"]
     assert summary["environment"][0].endswith(" 1 threads")
     assert {name.partition(" ")[0] for name in summary["scores"]} == {"tst2012", "tst2013"}
     assert all(score["signature"] in (run / "scores.txt").read_text() for score in summary["scores"].values())
@@ -192,6 +192,10 @@ def test_a_run_from_text_to_scores(recipe, write, tmp_path):
         ({"ARCH": "linformer_mt", "RUN": run.name}, "was trained with other settings or data (train.settings there"),
         ({"BATCH_SIZE": "4"}, "was trained with other settings or data"),
         ({"EPOCHS": "2"}, "was trained with EPOCHS=1 MAX_UPDATE=0, not EPOCHS=2 MAX_UPDATE=0; give the settings"),
+        (
+            {"BPE_DROPOUT_COPIES": "4"},
+            "was prepared with MERGES=20 BPE_DROPOUT=0.1 BPE_DROPOUT_COPIES=2 FIXED_LENGTH=200",
+        ),
         ({"BEAM": "2"}, "beam 2, or older than the model; run the stage translate"),
     ):
         done = recipe("score", **{**settings, **changed})

@@ -26,8 +26,9 @@ def recipe(root, tmp_path):
     [
         ((), {}, "give a system and a seed, such as: run.sh informer_mt 1; the systems are conv_linformer_mt "),
         (("informer_mt",), {}, "give a system and a seed"),
-        (("informer_mt", "one"), {}, "SEED is 'one'; it is a whole number"),
-        (("informer_mt", "1"), {"AVERAGE": "ten"}, "AVERAGE is 'ten'; it is a whole number"),
+        (("informer_mt", "one"), {}, "SEED is 'one'; it is a whole number, 0 or more, of nine digits at most"),
+        (("informer_mt", "1"), {"AVERAGE": "08"}, "AVERAGE is '08'; it is a whole number, 0 or more"),
+        (("informer_mt", "1"), {"UPDATES": "0"}, "UPDATES is '0'; it is a whole number, 1 or more"),
         (("informer_mt", "1", "nope"), {}, "no stage 'nope'; the stages are download prepare train average"),
         (("informer_mt", "1"), {"SCHEDULE": "medium"}, "SCHEDULE is 'medium'; it is short or long"),
         (("informer_mt", "1"), {"LOWERCASE": "yes"}, "LOWERCASE is 'yes'; it is 0 or 1"),
@@ -83,7 +84,7 @@ def test_the_download_counts_lines(recipe, tmp_path):
 
 def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     """A baseline, and a system that starts from it; both in one table."""
-    folder = write_corpus(write, SETS, ("en", "de"))
+    folder = write_corpus(write, SETS, ("en", "de")).rename(tmp_path / "my corpus")
     settings = {
         "CORPUS": str(folder),
         "UPDATES": "2",
@@ -92,7 +93,7 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
         "WARMUP": "1",
         "OMP_NUM_THREADS": "2",
     }
-    done = recipe("transformer", "1", **settings)
+    done = recipe("transformer", "1", **{**settings, "WORK": "work"})  # relative here, absolute from now on
     assert done.returncode == 0, done.stderr
     work = tmp_path / "work"
     summary = json.loads((work / "transformer-seed1/summary.json").read_text())
@@ -119,6 +120,10 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
             {"BEAM": "2"},
             "test_2016_flickr.de is not of checkpoint_best.pt beam 2, or older than the model; run the stage",
         ),
+        (
+            {"MERGES": "30"},
+            "work/prepared was prepared with MERGES=20 LOWERCASE=0, not MERGES=30 LOWERCASE=0; give those",
+        ),
         ({"AVERAGE": "1"}, "test_2016_flickr.de is not of averaged.pt beam 1"),
     ):
         done = recipe("transformer", "1", "score", **{**settings, **changed})
@@ -127,9 +132,10 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
 
     done = recipe("transformer", "1", SCHEDULE="long", **settings)
     assert done.returncode == 0, done.stderr
-    # Both can stand in one table.
+    # Both can stand in one table. Two epochs are all there are to average.
     long = work / "transformer-long-seed1"
-    assert json.loads((long / "summary.json").read_text())["system"] == "transformer-long"
+    summary = json.loads((long / "summary.json").read_text())
+    assert summary["system"] == "transformer-long" and " AVERAGE=2 " in summary["settings"]
     done = recipe("transformer", "1", "translate", SCHEDULE="long", **{**settings, "AVERAGE": "1"})
     assert done.returncode == 2 and "averaged.pt is not of the last checkpoints, as AVERAGE=1 asks" in done.stderr
     done = recipe("transformer", "1", "score", SCHEDULE="long", **{**settings, "UPDATES": "1"})

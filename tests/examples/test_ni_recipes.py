@@ -151,3 +151,13 @@ def test_a_run_from_text_to_scores(recipe, write, tmp_path):
     assert again.returncode == 0 and "trained before" in again.stdout and "translated before" in again.stdout
     other = recipe("wmt14_en_fr", "train", SYSTEM="heads_rank32", **{**settings, "LR": "1e-5"})
     assert other.returncode == 2 and "was trained with other settings or data" in other.stderr
+    for changed, message in (
+        ({"LR": "1e-5"}, "was trained with other settings or data (train.settings there has them); give the settings"),
+        (
+            {"BEAM": "2"},
+            "newstest2014.fr is not of beam 2 lenpen 0.6, or older than the model; run the stage translate",
+        ),
+        ({"MERGES": "30"}, "was prepared with MERGES=20 TOKENIZED=0 MAX_WORDS=250 MAX_PIECES=250, not MERGES=30 "),
+    ):
+        other = recipe("wmt14_en_fr", "score", SYSTEM="heads_rank32", **{**settings, **changed})
+        assert other.returncode == 2 and message in other.stderr and other.stderr.count("\n") == 1
