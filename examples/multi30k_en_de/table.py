@@ -164,8 +164,8 @@ def find_measure(runs: Runs, references: Sequence[str]) -> Tuple[str, Dict[str, 
                 listed = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
                 raise InputError(
                     f"{system} seed {seed} has BLEU {found[0]:.2f} against --reference, none of its scores ({listed}); "
-                    "give the hypotheses and the reference that were scored; --detokenize brings tokenised references to "
-                    "ordinary text"
+                    "give the hypotheses and the reference that were scored; --detokenize makes ordinary text of "
+                    "tokenised references"
                 )
     return possible[0]
 

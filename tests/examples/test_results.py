@@ -54,6 +54,7 @@ def test_scores_are_those_of_the_runs(root, folder, heading, at_least):
     rows = rows_of(section(text, heading))
     table = load_script(root, "multi30k_en_de/table.py")
     runs = read_runs(root / "examples" / folder, at_least)
+    compared = set()
     assert {row["system"] for row in rows} == {f"`{name}`" for name in runs}
     for row in rows:
         seeds = runs[row["system"].strip("`")]
@@ -65,6 +66,17 @@ def test_scores_are_those_of_the_runs(root, folder, heading, at_least):
         for measure in summaries[0]["scores"]:
             assert row[measure] == table.spread([summary["scores"][measure]["score"] for summary in summaries])
             assert {summary["scores"][measure]["signature"] for summary in summaries} <= set(text.split("`"))
+        column = list(row)[-1]
+        difference = re.fullmatch("(.*) less (.*)'s, 95%", column)
+        if difference and seeds is not runs[difference[2]]:
+            compared.add(row["system"])
+            baseline = runs[difference[2]]
+            pairs = [(seeds[seed], baseline[seed]) for seed in set(seeds) & set(baseline)]
+            found = [
+                one["scores"][difference[1]]["score"] - other["scores"][difference[1]]["score"] for one, other in pairs
+            ]
+            assert row[column].startswith(f"{sum(found) / len(found):+.2f} (")
+    assert len(compared) >= at_least - 3  # all but the baselines, and what stands alone
 
 
 def test_costs_are_those_that_were_measured(root):
