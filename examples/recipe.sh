@@ -170,8 +170,11 @@ check_pairs() {
 
 # prepare NAME=VALUE ...: preprocess/prepare.sh into PREPARED with these settings, of which PREPARATION has those to tell.
 prepare() {
+    local told="$PREPARED/recipe.settings"
+    # Of other settings it tells nothing while they are replaced. With these it stays: other runs may be reading it.
+    if [[ -f "$told" && "$(cat "$told")" != "$PREPARATION" ]]; then rm "$told"; fi
     env PYTHON="$PYTHON" OUT="$PREPARED" STAGE="" FORCE=0 "$@" bash "$ROOT/preprocess/prepare.sh"
-    printf '%s\n' "$PREPARATION" >"$PREPARED/recipe.settings"
+    if [[ ! -f "$told" ]]; then printf '%s\n' "$PREPARATION" >"$told"; fi
 }
 
 # need_prepared: PREPARED was made with the settings PREPARATION.

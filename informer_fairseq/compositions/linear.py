@@ -35,7 +35,7 @@ class LinearCombination(ScaledComposition):
         self.reset_parameters()
 
     def reader(self) -> nn.Linear:
-        """The linear map that meets the concatenation: All of its parameters."""
+        """The linear map that meets the concatenation: all N maps side by side."""
         return self.combine
 
     @torch.no_grad()
