@@ -1,5 +1,6 @@
 """RESULTS.md against the runs that are kept: its scores are theirs, and each run tells how to repeat it."""
 
+import gzip
 import json
 import re
 
@@ -9,15 +10,16 @@ from tests.support.corpora import load_script
 
 # The kept runs of a recipe, the heading that their tables stand under, and how many runs there are at least.
 MULTI30K = ("multi30k_en_de/results", "## Multi30k English-German", 40)
+SECOND_CPU = ("multi30k_en_de/results/second_cpu", "## Multi30k, seed 2 on another CPU", 5)
 MODERN = ("iwslt15_en_vi/results/modern", "### Modern setting", 12)
 PAPER = ("iwslt15_en_vi/results/paper", "### The papers' setting", 5)
-KEPT = pytest.mark.parametrize(("folder", "heading", "at_least"), [MULTI30K, MODERN, PAPER])
+KEPT = pytest.mark.parametrize(("folder", "heading", "at_least"), [MULTI30K, SECOND_CPU, MODERN, PAPER])
 
 
 def read_runs(folder, at_least):
     """The kept summaries by system and seed."""
     found = {}
-    paths = sorted(folder.glob("*-seed*.json"))
+    paths = sorted([*folder.glob("*-seed*.json"), *folder.glob("*-seed*/summary.json")])
     assert len(paths) >= at_least
     for path in paths:
         summary = json.loads(path.read_text(encoding="utf-8"))
@@ -101,3 +103,12 @@ def test_runs_tell_how_they_were_made(root, folder, heading, at_least):
             updates = int(settings["UPDATES"] if "UPDATES" in settings else settings["MAX_UPDATE"])
             assert list(summary["losses"]) == [str(number) for number in range(100, updates + 1, 100)]
             assert summary["epochs"][-1]["updates"] == updates
+
+
+def test_kept_translations_are_of_the_whole_test_set(root):
+    folder, _, at_least = SECOND_CPU
+    kept = sorted((root / "examples" / folder).glob("*/test_2016_flickr.de.gz"))
+    assert len(kept) == at_least
+    for path in kept:
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+        assert len(lines) == 1000 and len(set(lines)) > 900, path
