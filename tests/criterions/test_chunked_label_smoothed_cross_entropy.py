@@ -7,6 +7,7 @@ from fairseq.models.lstm import LSTMDecoder, LSTMEncoder, LSTMModel
 
 from informer_fairseq.criterions.chunked_label_smoothed_cross_entropy import ChunkedLabelSmoothedCrossEntropyCriterion
 from tests.support.models import batch, build_small, dictionary
+from tests.support.systems import softmax_of_own_type
 from tests.test_command_line import run_train
 
 TASK = SimpleNamespace(target_dictionary=dictionary(45, "v"))
@@ -31,8 +32,9 @@ def run(kind, model, *, reduce=True, **options):
     """Loss, sample size, log, and the gradients by name."""
     criterion = kind(TASK, options.pop("sentence_avg", False), 0.1, **options)
     model.zero_grad()
-    loss, size, log = criterion(model, sample(), reduce=reduce)
-    loss.sum().backward()
+    with softmax_of_own_type():
+        loss, size, log = criterion(model, sample(), reduce=reduce)
+        loss.sum().backward()
     return loss, size, log, {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
@@ -48,11 +50,11 @@ def test_it_is_fairseqs_criterion(arch, tying, options):
     expected, size, expected_log, expected_gradients = run(LabelSmoothedCrossEntropyCriterion, model, **options)
     loss, own_size, log, gradients = run(ChunkedLabelSmoothedCrossEntropyCriterion, model, loss_chunk_rows=4, **options)
     assert own_size == size and log.keys() == expected_log.keys()
-    torch.testing.assert_close(loss.float(), expected, rtol=1e-6, atol=0)  # fairseq's softmax is in float32
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     for name, value in expected_log.items():
-        assert float(log[name]) == pytest.approx(float(value), rel=1e-6), name
+        assert float(log[name]) == pytest.approx(float(value), rel=1e-12), name
     for name, gradient in expected_gradients.items():
-        torch.testing.assert_close(gradients[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-10, atol=1e-13, msg=name)
 
 
 def test_a_loss_for_each_position_where_it_is_asked_for():
@@ -68,9 +70,9 @@ def test_an_output_bias_takes_part():
     model.decoder.output_projection.bias = torch.nn.Parameter(torch.randn(45, dtype=torch.float64))
     expected = run(LabelSmoothedCrossEntropyCriterion, model)
     own = run(ChunkedLabelSmoothedCrossEntropyCriterion, model, loss_chunk_rows=4)
-    torch.testing.assert_close(own[0].float(), expected[0], rtol=1e-6, atol=0)
+    torch.testing.assert_close(own[0], expected[0], rtol=1e-12, atol=0)
     name = "decoder.output_projection.bias"
-    torch.testing.assert_close(own[3][name], expected[3][name], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(own[3][name], expected[3][name], rtol=1e-10, atol=1e-13)
 
 
 def test_padding_is_never_projected(monkeypatch):

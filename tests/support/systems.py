@@ -103,11 +103,16 @@ def build_system(arch, flags, dtype=torch.float64, joined=False):
 
 
 def softmax_of_own_type():
-    """A context in which the softmax of fairseq's attention is of the model's type.
+    """A context in which fairseq's softmaxes, of attention and of the output, are of the model's type.
 
-    It is in float32 otherwise, and the layers behind it enlarge that rounding beyond what a float64 test may allow.
+    They are in float32 otherwise, and what stands behind or before them enlarges that rounding beyond what a float64
+    test may allow.
     """
-    return patch.object(utils, "softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
+    return patch.multiple(
+        utils,
+        softmax=lambda x, dim, onnx_trace=False: x.softmax(dim),
+        log_softmax=lambda x, dim, onnx_trace=False: x.log_softmax(dim),
+    )
 
 
 def sentences(sizes, seed=3):
