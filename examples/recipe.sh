@@ -173,7 +173,9 @@ prepare() {
     local told="$PREPARED/recipe.settings"
     # Of other settings it tells nothing while they are replaced. With these it stays: other runs may be reading it.
     if [[ -f "$told" && "$(cat "$told")" != "$PREPARATION" ]]; then rm "$told"; fi
-    env PYTHON="$PYTHON" OUT="$PREPARED" STAGE="" FORCE=0 "$@" bash "$ROOT/preprocess/prepare.sh"
+    # What a recipe has no setting for is not the environment's to change either.
+    env PYTHON="$PYTHON" OUT="$PREPARED" STAGE="" FORCE=0 SEED=1 LOWERCASE=0 BPE_DROPOUT=0 BPE_DROPOUT_COPIES=4 \
+        VOCABULARY_THRESHOLD=0 "$@" bash "$ROOT/preprocess/prepare.sh"
     if [[ ! -f "$told" ]]; then printf '%s\n' "$PREPARATION" >"$told"; fi
 }
 
@@ -193,6 +195,18 @@ training_settings() {
     echo "data $(cat "$DATA"/dict.*.txt "$DATA"/train.*.bin | cksum)"
 }
 
+# need_same_start OPTION ...: the model that the training starts from, if any, is no newer than the training.
+need_same_start() {
+    local start=""
+    while [[ $# -gt 0 ]]; do
+        if [[ "$1" == --init-from-transformer ]]; then start="$2"; fi
+        shift
+    done
+    if [[ -n "$start" && "$start" -nt "$FOLDER/train.settings" ]]; then
+        fail "$FOLDER started from $start as it was before it was trained anew; set RUN to a new name, or remove that folder"
+    fi
+}
+
 # train_once LENGTHS OPTION ... [-- OPTION ...]: trains into FOLDER, goes on where a training stopped, skips a finished
 # one. What stands before -- may not change between the parts of one training, nor may the data.
 train_once() {
@@ -210,6 +224,7 @@ train_once() {
         fail "$FOLDER was trained with other settings or data (train.settings there has them);" \
             "set RUN to a new name, or remove that folder"
     fi
+    if [[ -f "$last" ]]; then need_same_start "${options[@]}"; fi
     if [[ -f "$last" && -f "$FOLDER/train.done" && "$(cat "$FOLDER/train.done")" == "$lengths" ]]; then
         echo "$FOLDER: trained before ($lengths)"
         return
@@ -232,6 +247,7 @@ need_training() {
     need "$FOLDER/train.settings"
     [[ "$(cat "$FOLDER/train.settings")" == "$(training_settings "$@")" ]] ||
         fail "$FOLDER was trained with other settings or data (train.settings there has them); $way_out"
+    need_same_start "$@"
     [[ -f "$FOLDER/train.done" ]] || fail "$FOLDER is not trained to its end; run the stage train, or all of them"
     found="$(cat "$FOLDER/train.done")"
     [[ "$found" == "$lengths" ]] || fail "$FOLDER was trained with $found, not $lengths; $way_out"

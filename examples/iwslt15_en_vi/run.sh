@@ -195,6 +195,7 @@ stage_score() {
     local settings set sets=()
     need "$DATA/dict.en.txt" "$FOLDER/tst2012.tokenised.vi" "$FOLDER/tst2013.tokenised.vi" "$FOLDER/train.log"
     need_training "$lengths" "${options[@]}"
+    if [[ "$AVERAGE" -gt 0 ]]; then need_average "$AVERAGE" epochs; fi
     for set in "valid tst2012" "test tst2013"; do
         # shellcheck disable=SC2086
         translated $set ||

@@ -164,6 +164,7 @@ stage_translate() {
 stage_score() {
     need "$DATA/dict.en.txt" "$TRANSLATIONS.de" "$FOLDER/train.log"
     need_training "UPDATES=$UPDATES" "${options[@]}"
+    if [[ "$AVERAGE" -gt 0 ]]; then need_average "$AVERAGE" epochs; fi
     translated || fail "$TRANSLATIONS.de is not of $TRANSLATED, or older than the model; run the stage translate"
     local cased=(--cased "$TRANSLATIONS.de" "$PREPARED/clean/test.de")
     if [[ "$LOWERCASE" == 1 ]]; then cased=(); fi

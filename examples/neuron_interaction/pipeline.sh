@@ -179,6 +179,7 @@ stage_score() {
     local text options
     choose_training
     need_training "$lengths" "${options[@]}"
+    need_average "$AVERAGE" "$averaged"
     translated || fail "$FOLDER/$TEST_SET.$TGT is not of $TRANSLATED, or older than the model; run the stage translate"
     text="$(reference)"
     "$PYTHON" -m sacrebleu "$text" --input "$FOLDER/$TEST_SET.$TGT" --metrics bleu chrf --width 2 --format text |

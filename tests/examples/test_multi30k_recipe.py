@@ -92,10 +92,12 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
         "BEAM": "1",
         "WARMUP": "1",
         "OMP_NUM_THREADS": "2",
+        "BPE_DROPOUT": "0.1",  # of another recipe: this one has no such setting
     }
     done = recipe("transformer", "1", **{**settings, "WORK": "work"})  # relative here, absolute from now on
     assert done.returncode == 0, done.stderr
     work = tmp_path / "work"
+    assert len((work / "prepared/segmented/train.en").read_text().splitlines()) == 12
     summary = json.loads((work / "transformer-seed1/summary.json").read_text())
     assert (summary["system"], summary["seed"]) == ("transformer", 1)
     assert "SCHEDULE=short MERGES=20 UPDATES=2 MAX_TOKENS=2048 LR=2e-3 WARMUP=1 DROPOUT=0.1" in summary["settings"]
@@ -124,7 +126,7 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
             {"MERGES": "30"},
             "work/prepared was prepared with MERGES=20 LOWERCASE=0, not MERGES=30 LOWERCASE=0; give those",
         ),
-        ({"AVERAGE": "1"}, "test_2016_flickr.de is not of averaged.pt beam 1"),
+        ({"AVERAGE": "1"}, "/averaged.pt; run the stage before, or all of them"),
     ):
         done = recipe("transformer", "1", "score", **{**settings, **changed})
         assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
@@ -136,8 +138,9 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     long = work / "transformer-long-seed1"
     summary = json.loads((long / "summary.json").read_text())
     assert summary["system"] == "transformer-long" and " AVERAGE=2 " in summary["settings"]
-    done = recipe("transformer", "1", "translate", SCHEDULE="long", **{**settings, "AVERAGE": "1"})
-    assert done.returncode == 2 and "averaged.pt is not of the last checkpoints, as AVERAGE=1 asks" in done.stderr
+    for stage in ("translate", "score"):
+        done = recipe("transformer", "1", stage, SCHEDULE="long", **{**settings, "AVERAGE": "1"})
+        assert done.returncode == 2 and "averaged.pt is not of the last checkpoints, as AVERAGE=1 asks" in done.stderr
     done = recipe("transformer", "1", "score", SCHEDULE="long", **{**settings, "UPDATES": "1"})
     assert done.returncode == 2 and "was trained with UPDATES=2, not UPDATES=1; give the settings" in done.stderr
     (long / "train.done").unlink()
@@ -147,6 +150,9 @@ def test_a_run_from_text_to_a_row(recipe, root, write, tmp_path, capsys):
     started = ("train", "average", "translate", "score")
     done = recipe("ni_row7", "1", *started, START="transformer", **settings)
     assert done.returncode == 0, done.stderr
+    (work / "transformer-seed1/checkpoints/checkpoint_best.pt").touch()
+    done = recipe("ni_row7", "1", "train", START="transformer", **settings)
+    assert done.returncode == 2 and "as it was before it was trained anew; set RUN to a new name" in done.stderr
     runs = [str(work / "transformer-seed1"), str(work / "ni_row7-from-transformer-seed1")]
     costs_file = tmp_path / "costs.json"
     costs = load_script(root, "multi30k_en_de/costs.py")

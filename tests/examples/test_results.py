@@ -35,28 +35,29 @@ def section(text, heading):
     return re.split(rf"\n#{{1,{len(level)}}} ", rest)[0]
 
 
-def rows_of(text):
-    """The rows of all tables, each by its header."""
-    header, rows = None, []
+def tables_of(text):
+    """All tables, each the list of its rows, each row by the header."""
+    header, tables = None, []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") else []
         if not cells:
             header = None
         elif header is None:
             header = cells
+            tables.append([])
         elif set(line) - set("|-"):
             assert len(cells) == len(header), line
-            rows.append(dict(zip(header, cells)))
-    return rows
+            tables[-1].append(dict(zip(header, cells)))
+    return tables
 
 
 @KEPT
 def test_scores_are_those_of_the_runs(root, folder, heading, at_least):
     text = (root / "RESULTS.md").read_text(encoding="utf-8")
-    rows = rows_of(section(text, heading))
+    tables = tables_of(section(text, heading))
+    rows = [row for rows in tables for row in rows]
     table = load_script(root, "multi30k_en_de/table.py")
     runs = read_runs(root / "examples" / folder, at_least)
-    compared = set()
     assert {row["system"] for row in rows} == {f"`{name}`" for name in runs}
     for row in rows:
         seeds = runs[row["system"].strip("`")]
@@ -68,24 +69,39 @@ def test_scores_are_those_of_the_runs(root, folder, heading, at_least):
         for measure in summaries[0]["scores"]:
             assert row[measure] == table.spread([summary["scores"][measure]["score"] for summary in summaries])
             assert {summary["scores"][measure]["signature"] for summary in summaries} <= set(text.split("`"))
-        column = list(row)[-1]
-        difference = re.fullmatch("(.*) less (.*)'s, 95%", column)
-        if difference and seeds is not runs[difference[2]]:
-            compared.add(row["system"])
-            baseline = runs[difference[2]]
-            pairs = [(seeds[seed], baseline[seed]) for seed in set(seeds) & set(baseline)]
-            found = [
-                one["scores"][difference[1]]["score"] - other["scores"][difference[1]]["score"] for one, other in pairs
-            ]
-            assert row[column].startswith(f"{sum(found) / len(found):+.2f} (")
-    assert len(compared) >= at_least - 3  # all but the baselines, and what stands alone
+
+
+@KEPT
+def test_differences_and_settings_are_those_of_the_runs(root, folder, heading, at_least):
+    """In each table of several systems: the last column, and the settings in which its rows differ."""
+    table = load_script(root, "multi30k_en_de/table.py")
+    runs = read_runs(root / "examples" / folder, at_least)
+    for rows in tables_of(section((root / "RESULTS.md").read_text(encoding="utf-8"), heading)):
+        if len(rows) == 1:
+            continue
+        column = list(rows[0])[-1]
+        measure, baseline = re.fullmatch("(.*) less (.*)'s, 95%", column).groups()
+        named = [row["system"].strip("`") for row in rows]
+        settings = table.settings_that_differ(
+            {name: {seed: (one, []) for seed, one in runs[name].items()} for name in named}
+        )
+        for name, row in zip(named, rows):
+            if "settings" in row:
+                assert row["settings"] == settings[name]
+            if name == baseline:
+                assert row[column] == ""
+                continue
+            pairs = [(runs[name][seed], runs[baseline][seed]) for seed in set(runs[name]) & set(runs[baseline])]
+            found = [one["scores"][measure]["score"] - other["scores"][measure]["score"] for one, other in pairs]
+            mean, low, high = re.fullmatch(r"([+-][\d.]+) \(([+-][\d.]+) to ([+-][\d.]+)\)", row[column]).groups()
+            assert mean == f"{sum(found) / len(found):+.2f}" and float(low) < float(mean) < float(high)
 
 
 def test_costs_are_those_that_were_measured(root):
     folder, heading, _ = MULTI30K
     costs = json.loads((root / "examples" / folder / "costs.json").read_text(encoding="utf-8"))["systems"]
-    rows = rows_of(section((root / "RESULTS.md").read_text(encoding="utf-8"), heading))
-    told = [row for row in rows if "training speed" in row]
+    tables = tables_of(section((root / "RESULTS.md").read_text(encoding="utf-8"), heading))
+    told = [row for rows in tables for row in rows if "training speed" in row]
     assert len({row["system"] for row in told}) >= 8
     for row in told:
         for name in ("training speed", "bytes kept", "decoding speed"):
@@ -98,7 +114,9 @@ def test_runs_tell_how_they_were_made(root, folder, heading, at_least):
     for seeds in read_runs(root / "examples" / folder, at_least).values():
         for summary in seeds.values():
             (environment,) = summary["environment"]
-            assert environment.startswith("commit ") and "-dirty" not in environment and "1 threads" in environment
+            assert (
+                environment.startswith("commit ") and "-dirty" not in environment and environment.endswith(" 1 threads")
+            )
             settings = dict(re.findall(r"(\w+)=(\S+)", summary["settings"]))
             updates = int(settings["UPDATES"] if "UPDATES" in settings else settings["MAX_UPDATE"])
             assert list(summary["losses"]) == [str(number) for number in range(100, updates + 1, 100)]
@@ -108,7 +126,7 @@ def test_runs_tell_how_they_were_made(root, folder, heading, at_least):
 def test_kept_translations_are_of_the_whole_test_set(root):
     folder, _, at_least = SECOND_CPU
     kept = sorted((root / "examples" / folder).glob("*/test_2016_flickr.de.gz"))
-    assert len(kept) == at_least
+    assert len(kept) == at_least == len({path.read_bytes() for path in kept})
     for path in kept:
         lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
         assert len(lines) == 1000 and len(set(lines)) > 900, path
