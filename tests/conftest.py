@@ -10,11 +10,20 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.support.logs import root_logger_kept  # noqa: E402
+
 
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(1)
     random.seed(1)
+
+
+@pytest.fixture(autouse=True)
+def logging_kept():
+    """What a test runs in this process changes nothing that a later test logs."""
+    with root_logger_kept():
+        yield
 
 
 @pytest.fixture
