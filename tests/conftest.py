@@ -10,7 +10,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.logs import root_logger_kept  # noqa: E402
+from tests.support.logs import logging_as_before  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def seed():
 @pytest.fixture(autouse=True)
 def logging_kept():
     """What a test runs in this process changes nothing that a later test logs."""
-    with root_logger_kept():
+    with logging_as_before():
         yield
 
 

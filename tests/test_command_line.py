@@ -170,7 +170,6 @@ def test_training_refuses_a_validation_set_over_n_before_the_first_update(data_b
         ["--checkpoint-activations"],
         ["--encoder-normalize-before", "--decoder-normalize-before", "--encoder-learned-pos", "--layernorm-embedding"],
         ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3"],
-        ["--num-workers", "2", "--update-freq", "2"],
     ],
     ids=lambda more: more[0],
 )
@@ -180,3 +179,25 @@ def test_stock_flags_keep_working(arch, more, data_bin, tmp_path):
     state = torch.load(tmp_path / "checkpoint_last.pt")
     assert all(weight.isfinite().all() for weight in state["model"].values() if weight.is_floating_point())
     assert state["optimizer_history"][-1]["num_updates"] == 3
+
+
+@pytest.mark.parametrize("arch", PAPER_ARCHS)
+def test_batches_from_worker_processes(arch, data_bin, tmp_path):
+    """In a process of its own, which the workers end with: here they would wait for their queues to be collected."""
+    command = ["fairseq_cli.train", data_bin[0], "--user-dir", USER_DIR, "--arch", f"{arch}_tiny", *SIZES, *TRAINING]
+    command += [
+        "--save-dir",
+        tmp_path / "workers",
+        "--no-epoch-checkpoints",
+        "--num-workers",
+        "2",
+        "--update-freq",
+        "2",
+    ]
+    code, _, err = run([*command, "--max-update", "3"], tmp_path)
+    assert code == 0, err
+    of_workers = torch.load(tmp_path / "workers/checkpoint_last.pt")
+    run_train(data_bin, tmp_path, f"{arch}_tiny", "--no-epoch-checkpoints", "--update-freq", "2", "--max-update", "3")
+    alone = torch.load(tmp_path / "checkpoint_last.pt")
+    assert of_workers["optimizer_history"][-1]["num_updates"] == 3
+    assert all(torch.equal(weight, alone["model"][name]) for name, weight in of_workers["model"].items())

@@ -33,8 +33,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def quiet():
     logging.disable(logging.ERROR)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def tiny(arch, changes=None, **more):

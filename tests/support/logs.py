@@ -5,16 +5,17 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def root_logger_kept():
-    """Gives the root logger the handlers and the level back that it has before the body.
+def logging_as_before():
+    """After the body, logging has the handlers, the level and the switch (``logging.disable``) that it had before it.
 
     ``fairseq-validate`` has the root logger write to the ``sys.stdout`` of the moment: in a test the captured one,
     which is closed at its end; every line logged later in the process then becomes a traceback on stderr.
     """
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, disabled = list(root.handlers), root.level, root.manager.disable
     try:
         yield
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+        logging.disable(disabled)
