@@ -15,8 +15,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -233,11 +234,22 @@ def binarize(
         for language in languages:
             assert_plain(find_side(prefix, language), read_lines(find_side(prefix, language)))
     prefixes = ([splits["train"]] if "train" in splits else []) + list(dictionary_texts)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # the report says what was read
-    with build_folder(output) as partial, tempfile.TemporaryDirectory() as scratch:
+    with _quiet_fairseq(), build_folder(output) as partial, tempfile.TemporaryDirectory() as scratch:
         dictionaries = build_dictionaries(Path(scratch), languages, prefixes, given, joined, workers)
         run_fairseq_preprocess(partial, Path(scratch), languages, splits, dictionaries, workers)
         check_binarized(partial, texts, languages, max_unknown_rate)
+
+
+@contextmanager
+def _quiet_fairseq() -> Iterator[None]:
+    """Keeps fairseq's progress out of the terminal, its warnings aside: the report says what was read."""
+    logger = logging.getLogger("fairseq")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints as models with their dictionaries, for tools that look into a trained model."""
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional, Union
@@ -48,7 +47,6 @@ def load_model(
     Raises:
         InputError: no such file, not a fairseq checkpoint, no dictionaries there, or others than it was trained on.
     """
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it tells the sizes of dictionaries for every checkpoint
     if not Path(path).is_file():
         raise InputError(f"no such checkpoint: {path}; check the path")
     # What these ask of other files happened when training started: the checkpoint has all weights.

@@ -6,16 +6,20 @@ from contextlib import contextmanager
 
 @contextmanager
 def logging_as_before():
-    """After the body, logging has the handlers, the level and the switch (``logging.disable``) that it had before it.
+    """After the body, logging has the handlers, the levels and the switch (``logging.disable``) that it had before it.
 
     ``fairseq-validate`` has the root logger write to the ``sys.stdout`` of the moment: in a test the captured one,
     which is closed at its end; every line logged later in the process then becomes a traceback on stderr.
     """
-    root = logging.getLogger()
-    handlers, level, disabled = list(root.handlers), root.level, root.manager.disable
+    disabled = logging.root.manager.disable
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    state = [(logger, list(logger.handlers), logger.level) for logger in loggers if isinstance(logger, logging.Logger)]
     try:
         yield
     finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
         logging.disable(disabled)
+        for logger, handlers, level in state:
+            if logger.handlers != handlers:
+                logger.handlers[:] = handlers
+            if logger.level != level:
+                logger.setLevel(level)
